@@ -1,0 +1,44 @@
+"""Settings. The only reader of the environment.
+
+Each one is a `HEADRACE_…` variable; a command's option of the same name wins over it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def _cache_home() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="HEADRACE_", extra="ignore", frozen=True)
+
+    token: SecretStr | None = None  # what clients and workers show, and what a coordinator asks for
+    home: Path = Path(".headrace")  # the embedded store, warehouse, logs and outboxes
+    cache_dir: Path = _cache_home()  # jars and class-data archives, shared by all projects
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["text", "json"] = "text"
+    seams: str = ""  # tests only: `name=kill;name=stop@3`
+
+
+def java_home() -> Path | None:
+    """JAVA_HOME, which is not ours but decides which Java Spark takes."""
+    value = os.environ.get("JAVA_HOME")
+    return Path(value) if value else None
+
+
+def variables() -> dict[str, str]:
+    """The environment, for `${NAME}` in a job file."""
+    return dict(os.environ)
+
+
+def child_environment(**extra: str) -> dict[str, str]:
+    """The environment of a process we start: ours, and `extra`."""
+    return {**os.environ, **extra}

@@ -1,0 +1,74 @@
+"""Where rows come from and where they go. A connector is a Source or a Sink, never both.
+
+The runner (worker/runner.py) drives them in the order plan, read, stage, prepare, commit,
+complete. A sink keeps three promises (design: "Authority is fenced where it is used"):
+
+1. *stage* leaves the rows durable and invisible, in a place named by incarnation, pipeline,
+   epoch and execution;
+2. *commit* makes them visible at once and spends the epoch's token; the target itself refuses
+   the token a second time, and the sink then says `already=True` (E1);
+3. *abort* spends the token with no rows, and only then deletes what was staged (E6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from pydantic import JsonValue
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.model.epoch import EpochAt
+from headrace.protocol.payloads import Slice
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What the runner knows that is not an option of the plugin itself."""
+
+    job: str
+    incarnation: str
+    pipeline: int
+    parallelism: int
+    streaming: bool
+    warehouse: str  # URI of the embedded warehouse
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # with defaults and secrets
+
+
+class Source(Protocol):
+    name: str
+
+    def plan(self, position: JsonValue) -> Slice | None:
+        """The slice after `position` (None: the start), or None when there is nothing left."""
+        ...
+
+    def read(self, session: SparkSession, part: Slice) -> DataFrame: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    handle: JsonValue  # all that a stranger needs in order to commit
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    already: bool  # the target held the token before: somebody else's commit of the same epoch
+    facts: Mapping[str, JsonValue]  # for people: {"table": …, "snapshot": …}
+
+
+class Sink(Protocol):
+    name: str
+
+    def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged: ...
+
+    def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed: ...
+
+    def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
+        """Delete what other executions staged for this epoch. Its token is spent by now."""
+        ...
+
+    def abort(self, session: SparkSession, at: EpochAt) -> None:
+        """Spend the token with no rows, then delete whatever was staged for the epoch."""
+        ...

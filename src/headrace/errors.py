@@ -1,0 +1,140 @@
+"""Every error headrace raises on purpose. The branch says what to do about it.
+
+HeadraceError
+├── Refused                 the request is wrong, repeating it will not help     409/422, exit 2
+│   ├── BadJobFile              a job file that can't be read, with its place
+│   ├── BadSetting              an option of a command or a setting of the environment
+│   ├── NotFound                404
+│   ├── IllegalTransition
+│   ├── StoreRefused            a store this program may not open
+│   ├── JavaMissing             no Java, or one that Spark does not run on
+│   ├── PortInUse
+│   ├── Unauthorized            401
+│   └── JobFailed               a job reached FAILED; its reason is the message     exit 1
+├── Fenced                  this process no longer owns what it tried to write   409, never retried
+│   ├── LeaderFenced            another coordinator leads
+│   ├── ClaimLost               the execution is another worker's by now
+│   └── TokenSpent              the target already holds this commit
+└── Unavailable             the outside world is down, repeating it may help     503, exit 75
+    ├── StoreUnavailable
+    ├── CoordinatorUnavailable
+    ├── NotLeader               421, with the leader's address
+    └── JarsUnavailable
+"""
+
+from __future__ import annotations
+
+
+class HeadraceError(Exception):
+    """Base of every error raised by headrace."""
+
+
+class Refused(HeadraceError):
+    """The request can not be granted; repeating it unchanged will not help."""
+
+
+class BadJobFile(Refused):
+    """A job file is malformed, or asks for something that does not exist."""
+
+    def __init__(self, path: str, line: int, column: int, problem: str) -> None:
+        self.path, self.line, self.column, self.problem = path, line, column, problem
+        super().__init__(f"{path}:{line}:{column}: {problem}")
+
+
+class BadSetting(Refused):
+    """A setting has a value that can not be used."""
+
+
+class NotFound(Refused):
+    def __init__(self, kind: str, key: str) -> None:
+        self.kind, self.key = kind, key
+        super().__init__(f"there is no {kind} {key!r}")
+
+
+class IllegalTransition(Refused):
+    """A state was asked to change in a way its machine does not allow."""
+
+    def __init__(self, kind: str, key: str, current: str, target: str) -> None:
+        self.kind, self.key, self.current, self.target = kind, key, current, target
+        super().__init__(f"{kind} {key!r} is {current} and can not become {target}")
+
+
+class StoreRefused(Refused):
+    """The store exists, and this program must not write to it."""
+
+
+class JavaMissing(Refused):
+    """Spark needs a Java 17 or 21, and none was found."""
+
+
+class PortInUse(Refused):
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+        super().__init__(
+            f"address {host}:{port} is already in use; stop the program that holds it, "
+            "or choose another with --bind HOST:PORT (port 0 takes a free one)"
+        )
+
+
+class Unauthorized(Refused):
+    def __init__(self) -> None:
+        super().__init__(
+            "this coordinator needs a token; set HEADRACE_TOKEN to the one it was started with"
+        )
+
+
+class JobFailed(Refused):
+    """A job reached FAILED or CANCELED, and the command that waited for it says why."""
+
+
+class Fenced(HeadraceError):
+    """This process no longer owns what it tried to write. Stop, do not retry."""
+
+
+class LeaderFenced(Fenced):
+    """Another coordinator leads."""
+
+    def __init__(self, held: int, current: int | None) -> None:
+        self.held, self.current = held, current
+        super().__init__(f"leader term {held} ended; the store is at term {current}")
+
+
+class ClaimLost(Fenced):
+    """The task was given to another execution, or has ended."""
+
+    def __init__(self, task: str, attempt: int) -> None:
+        self.task, self.attempt = task, attempt
+        super().__init__(f"attempt {attempt} of task {task!r} is no longer the current one")
+
+
+class TokenSpent(Fenced):
+    """The target already holds a commit, or an abort, under this token (E1)."""
+
+    def __init__(self, token: str, target: str) -> None:
+        self.token, self.target = token, target
+        super().__init__(f"{target} already holds the commit token {token!r}")
+
+
+class Unavailable(HeadraceError):
+    """Something outside is down; repeating the request later may help."""
+
+
+class StoreUnavailable(Unavailable):
+    """The store can not be reached."""
+
+
+class CoordinatorUnavailable(Unavailable):
+    """No coordinator answered."""
+
+
+class NotLeader(Unavailable):
+    """This coordinator does not lead; the leader's address is known or not."""
+
+    def __init__(self, leader: str | None) -> None:
+        self.leader = leader
+        where = f"; {leader} does" if leader else ", and no leader is known yet"
+        super().__init__(f"this coordinator does not lead{where}")
+
+
+class JarsUnavailable(Unavailable):
+    """A jar that Spark needs could not be fetched."""

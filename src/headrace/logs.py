@@ -1,0 +1,66 @@
+"""How log records are written: a constant message, then its facts as fields.
+
+log.info("task assigned", extra={"task": …, "worker": …})
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Literal
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_SECRET_WORDS = ("password", "secret", "token", "auth", "credential", "access_key", "private_key")
+_NOT_SECRET = frozenset({"token_spent", "commit_token"})
+REDACTED = "******"
+
+
+def is_secret(name: str) -> bool:
+    """Whether a field or option of this name holds something nobody should read."""
+    lowered = name.lower().replace("-", "_").replace(".", "_")
+    return lowered not in _NOT_SECRET and any(word in lowered for word in _SECRET_WORDS)
+
+
+def _fields(record: logging.LogRecord) -> Mapping[str, object]:
+    return {
+        key: REDACTED if is_secret(key) else value
+        for key, value in vars(record).items()
+        if key not in _STANDARD
+    }
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record)
+        fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
+        head, newline, trace = line.partition("\n")
+        return f"{head}  {fields}{newline}{trace}" if fields else line
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        entry: dict[str, object] = {
+            "at": self.formatTime(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+            **_fields(record),
+        }
+        if record.exc_info:
+            entry["trace"] = self.formatException(record.exc_info)
+        return json.dumps(entry, default=str)
+
+
+def set_up(*, level: str, fmt: Literal["text", "json"]) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        JsonFormatter()
+        if fmt == "json"
+        else TextFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    )
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)

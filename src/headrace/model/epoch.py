@@ -1,0 +1,39 @@
+"""An epoch is a checkpoint: planned, prepared, then complete; or aborted.
+
+The token is what a target is asked to refuse the second time. It names the incarnation, the
+pipeline and the epoch, and not the execution: whoever commits an epoch, it is the same commit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class EpochStatus(StrEnum):
+    PLANNED = "PLANNED"  # its slices are fixed; it may run, and run again
+    PREPARED = "PREPARED"  # staged at every sink; from here on only committed, never run again
+    COMPLETED = "COMPLETED"  # committed at every sink, positions recorded
+    ABORTED = "ABORTED"  # its token was spent by an abort; nothing of it is visible
+
+
+class EpochKind(StrEnum):
+    CHECKPOINT = "CHECKPOINT"  # rows, or an interval without any
+    COMPLETED = "COMPLETED"  # the completed point: no slices, sinks close
+
+
+OPEN = frozenset({EpochStatus.PLANNED, EpochStatus.PREPARED})
+
+
+@dataclass(frozen=True, slots=True)
+class EpochAt:
+    """Which epoch of which pipeline, and which execution works on it."""
+
+    incarnation: str
+    pipeline: int
+    epoch: int
+    execution: str
+
+    @property
+    def token(self) -> str:
+        return f"{self.incarnation}/{self.pipeline}/{self.epoch}"

@@ -1,0 +1,57 @@
+"""A task is one piece of work for a worker: a pipeline, or a control task beside it.
+
+Each claim of a task raises its attempt. The pair (task, attempt) is the claim, and it is also
+the execution id: a report carries it, and a report of an older attempt changes nothing (C1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TaskStatus(StrEnum):
+    PLANNED = "PLANNED"  # waits for a worker
+    SCHEDULED = "SCHEDULED"  # given to a worker, which has not said yet that it holds it
+    ACKED = "ACKED"  # its worker holds it
+    SUCCESS = "SUCCESS"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+
+
+class Lane(StrEnum):
+    SLOT = "SLOT"  # pipelines and table rewrites
+    CONTROL = "CONTROL"  # short work that streaming jobs must not starve
+
+
+class TaskKind(StrEnum):
+    PIPELINE = "PIPELINE"  # run the epochs of one pipeline
+    SETTLE = "SETTLE"  # finish or abort the open epoch of a pipeline that has ended (E6)
+    NOOP = "NOOP"  # nothing at all: what the protocol itself costs is measured with it
+
+
+S = TaskStatus
+ASSIGNED = frozenset({S.SCHEDULED, S.ACKED})
+ENDED = frozenset({S.SUCCESS, S.FAILED, S.CANCELED})
+
+TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
+    S.PLANNED: frozenset({S.SCHEDULED, S.CANCELED}),
+    S.SCHEDULED: frozenset({S.ACKED, S.PLANNED}) | ENDED,
+    S.ACKED: frozenset({S.PLANNED}) | ENDED,
+    S.SUCCESS: frozenset(),
+    S.FAILED: frozenset(),
+    S.CANCELED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Claim:
+    """Proof that a worker holds this attempt of a task."""
+
+    task: str
+    attempt: int
+
+    @property
+    def execution(self) -> str:
+        return f"{self.task}.{self.attempt}"

@@ -1,0 +1,150 @@
+"""What coordinator and worker say to each other. Values only; the contract is in docs/reference.
+
+A worker says what it holds, what it finished and how far it got; the answer says what it should
+hold, what to stop and what is acknowledged. Saying it twice changes nothing.
+
+Unknown fields are ignored, so that a newer side may add some; a change that an older side would
+misunderstand raises `PROTOCOL_VERSION`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from headrace.model.task import Claim, Lane, TaskKind
+
+PROTOCOL_VERSION = 1
+REPORTS_PER_SYNC_MAX = 200
+PAYLOAD_BYTES_MAX = 1_000_000  # a plan or a handle; larger ones belong in a file at the target
+
+Json = dict[str, JsonValue]
+
+
+class Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Register(Message):
+    protocol: int = PROTOCOL_VERSION
+    worker: str  # a new name for each process
+    group: str
+    slots: Annotated[int, Field(ge=1, le=1000)]
+    control_slots: Annotated[int, Field(ge=1, le=100)]
+    version: str
+    host: str
+    pid: int
+    spark_application: str
+
+
+class Registered(Message):
+    term: int
+    heartbeat_timeout_ms: int
+
+
+class Progress(Message):
+    """How far an execution got. The latest one counts; none of it is durable."""
+
+    step: str  # for people: "planning", "running", "staging", "committing", …
+    epoch: int = 0
+    rows: int = 0  # staged so far, all epochs of this execution
+    rows_expected: int | None = None
+    spark_application: str | None = None
+
+
+class Held(Message):
+    """An execution that runs on the worker, or whose end has not been acknowledged yet."""
+
+    claim: Claim
+    progress: Progress | None = None
+
+
+class EpochPlanned(Message):
+    kind: Literal["EPOCH_PLANNED"] = "EPOCH_PLANNED"
+    seq: int
+    claim: Claim
+    epoch: int
+    plan: Json
+
+
+class EpochPrepared(Message):
+    kind: Literal["EPOCH_PREPARED"] = "EPOCH_PREPARED"
+    seq: int
+    claim: Claim
+    epoch: int
+    handles: Json  # by sink name
+
+
+class EpochCompleted(Message):
+    kind: Literal["EPOCH_COMPLETED"] = "EPOCH_COMPLETED"
+    seq: int
+    claim: Claim
+    epoch: int
+    positions: Json  # by source name: where the next epoch begins
+    rows_in: int
+    rows_out: int
+    commits: Json  # by sink name, for people: table, snapshot, rows
+
+
+class TaskEnded(Message):
+    kind: Literal["TASK_ENDED"] = "TASK_ENDED"
+    seq: int
+    claim: Claim
+    outcome: Literal["SUCCESS", "FAILED", "CANCELED"]
+    error: str | None = None
+    retry: bool = True  # False: the same would happen again, so don't
+    result: Json | None = None
+
+
+Report = Annotated[
+    EpochPlanned | EpochPrepared | EpochCompleted | TaskEnded, Field(discriminator="kind")
+]
+
+
+class Seen(Message):
+    """The last answer a worker saw. Only what it was given by then can be judged "not held"."""
+
+    term: int = 0
+    number: int = 0
+
+
+class Sync(Message):
+    protocol: int = PROTOCOL_VERSION
+    worker: str
+    sync: int  # grows with each sync of this worker; a lower one is an old request that came late
+    seen: Seen = Seen()
+    holds: tuple[Held, ...] = ()
+    reports: Annotated[tuple[Report, ...], Field(max_length=REPORTS_PER_SYNC_MAX)] = ()
+    free: dict[Lane, int] = Field(default_factory=dict[Lane, int])
+
+
+class Assignment(Message):
+    claim: Claim
+    kind: TaskKind
+    lane: Lane
+    payload: Json
+
+
+class Acknowledged(Message):
+    """A report was taken, and the worker may forget it. `held`: its claim was still current."""
+
+    seq: int
+    held: bool
+    plan: Json | None = None  # of EPOCH_PLANNED: the plan to run, which may be an older one
+
+
+class Answer(Message):
+    term: int
+    number: int
+    registered: bool = True  # False: stop everything and register again
+    assignments: tuple[Assignment, ...] = ()
+    stop: tuple[Claim, ...] = ()
+    acknowledged: tuple[Acknowledged, ...] = ()
+
+
+class Goodbye(Message):
+    """A worker stops cleanly: what it still holds goes to others at once."""
+
+    worker: str
+    reports: Annotated[tuple[Report, ...], Field(max_length=REPORTS_PER_SYNC_MAX)] = ()

@@ -1,0 +1,54 @@
+"""What an assignment carries, by the kind of its task."""
+
+from __future__ import annotations
+
+from pydantic import Field, JsonValue
+
+from headrace.model.epoch import EpochStatus
+from headrace.model.jobspec import EnvSpec, PipelineSpec
+from headrace.protocol.messages import Json, Message
+
+
+class Slice(Message):
+    """What one source reads in one epoch. The same slice gives the same rows (E5)."""
+
+    data: JsonValue  # for the source alone to understand
+    after: JsonValue  # its position once the slice is read
+    rows: int | None = None  # when it is known beforehand
+    last: bool = False  # nothing comes after it
+
+
+class Plan(Message):
+    """Fixed before the epoch runs, and the same each time it is run."""
+
+    slices: dict[str, Slice]  # by source name; a source that is exhausted has none
+    now_ms: int  # what NOW() and its like mean in this epoch
+
+
+class OpenEpoch(Message):
+    """The epoch that an earlier execution left behind."""
+
+    epoch: int
+    status: EpochStatus
+    plan: Plan
+    handles: Json | None = None
+
+
+class Restore(Message):
+    """Where an execution begins."""
+
+    epoch: int = 0  # the last completed one
+    positions: Json = Field(default_factory=dict[str, JsonValue])
+    rows_out: int = 0
+    open: OpenEpoch | None = None
+
+
+class PipelinePayload(Message):
+    """Of PIPELINE and SETTLE tasks alike: SETTLE only deals with `restore.open`."""
+
+    job: str
+    incarnation: str
+    env: EnvSpec
+    pipeline: PipelineSpec
+    secrets: Json = Field(default_factory=dict[str, JsonValue])
+    restore: Restore = Restore()

@@ -1,0 +1,57 @@
+"""Named points at which a test may stop, kill or fail this process. Free when unused.
+
+A seam stands on both sides of every durable step: each store write, stage, prepare, sink
+commit and acknowledgement. `arm` gives a seam an action; a process started by a test is
+armed from its environment by `arm_from`, e.g. `HEADRACE_SEAMS="epoch running=kill"`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+Action = Callable[[], None]
+
+_armed: dict[str, Action] = {}
+
+
+def seam(name: str) -> None:
+    if _armed and name in _armed:
+        _armed[name]()
+
+
+def arm(name: str, action: Action) -> None:
+    _armed[name] = action
+
+
+def disarm_all() -> None:
+    _armed.clear()
+
+
+def arm_from(text: str) -> None:
+    """Arm from `name=action[@nth]` entries separated by `;`. Actions: kill, stop.
+
+    `@nth` counts the passes through the seam in this process, from 1; 1 when left out.
+    """
+    for entry in filter(None, (part.strip() for part in text.split(";"))):
+        name, _, action = entry.partition("=")
+        verb, _, nth = action.partition("@")
+        arm(name.strip(), _nth_time(int(nth or 1), _signal_self(verb.strip())))
+
+
+def _signal_self(verb: str) -> Action:
+    number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[verb]
+    return lambda: os.kill(os.getpid(), number)
+
+
+def _nth_time(nth: int, action: Action) -> Action:
+    passes = 0
+
+    def count() -> None:
+        nonlocal passes
+        passes += 1
+        if passes == nth:
+            action()
+
+    return count

@@ -1,0 +1,194 @@
+"""The tables of the store. Names are plural nouns; every time is epoch milliseconds.
+
+Columns are of two kinds. What is *wanted* is written by commands, on any node. What *is* is
+written only under a term, or under the claim of an execution. `wanted_*` columns are the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from headrace.model.epoch import EpochKind, EpochStatus
+from headrace.model.job import JOB_ENDED, JobStatus, PipelineStatus
+from headrace.model.task import ASSIGNED, ENDED, Lane, TaskKind, TaskStatus
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+
+def _one_of(values: Iterable[str]) -> str:
+    return "(" + ", ".join(f"'{value}'" for value in sorted(values)) + ")"
+
+
+def _partial_index(name: str, *columns: str, where: str) -> Index:
+    """An index over the few rows that loops look for, so that it stays small."""
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
+# What the store says about itself: its id, and the oldest program that may write to it (L4).
+facts = Table(
+    "facts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),  # host:pid:start-time; empty when resigned
+    Column("address", Text, nullable=False),  # where the holder answers
+    Column("epoch", Integer, nullable=False),
+    Column("renewals", Integer, nullable=False),
+    # Makes `epoch` a key column: a takeover waits for FOR KEY SHARE, a renewal does not.
+    UniqueConstraint("name", "epoch"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("incarnation", Text, nullable=False, unique=True),
+    Column("submission_key", Text, nullable=False, unique=True),
+    Column("name", Text, nullable=False),
+    Column("group_name", Text, nullable=False),
+    Column("spec", JSON, nullable=False),  # without secrets
+    Column("status", Text, nullable=False),
+    Column("waits_for", Text),
+    Column("error", Text),
+    Column("wanted_cancel", Integer, nullable=False, server_default=text("0")),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("started_at_ms", BigInteger),
+    Column("ended_at_ms", BigInteger),
+    CheckConstraint(f"status IN {_one_of(JobStatus)}", name="status"),
+    CheckConstraint(
+        f"(ended_at_ms IS NULL) = (status NOT IN {_one_of(JOB_ENDED)})", name="ended_when_terminal"
+    ),
+    _partial_index("ix_jobs_open", "id", where=f"status NOT IN {_one_of(JOB_ENDED)}"),
+)
+
+# Values of sensitive options. Nothing reads this but an assignment; gone when the job has ended.
+job_secrets = Table(
+    "job_secrets",
+    metadata,
+    Column("job_id", Text, ForeignKey("jobs.id"), primary_key=True),
+    Column("secrets", JSON, nullable=False),
+)
+
+pipelines = Table(
+    "pipelines",
+    metadata,
+    Column("job_id", Text, ForeignKey("jobs.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("status", Text, nullable=False),
+    Column("task_id", Text),
+    Column("epoch", Integer, nullable=False, server_default=text("0")),  # last completed
+    Column("positions", JSON, nullable=False),
+    Column("rows_in", BigInteger, nullable=False, server_default=text("0")),
+    Column("rows_out", BigInteger, nullable=False, server_default=text("0")),
+    Column("commits", JSON, nullable=False),  # by sink name, of the last epoch: table, snapshot
+    Column("error", Text),
+    CheckConstraint(f"status IN {_one_of(PipelineStatus)}", name="status"),
+)
+
+epochs = Table(
+    "epochs",
+    metadata,
+    Column("incarnation", Text, primary_key=True),
+    Column("pipeline", Integer, primary_key=True),
+    Column("epoch", Integer, primary_key=True),
+    Column("job_id", Text, ForeignKey("jobs.id"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("plan", JSON, nullable=False),
+    Column("handles", JSON),
+    Column("execution", Text, nullable=False),  # that planned, then prepared, then completed it
+    Column("rows_in", BigInteger),
+    Column("rows_out", BigInteger),
+    Column("planned_at_ms", BigInteger, nullable=False),
+    Column("prepared_at_ms", BigInteger),
+    Column("ended_at_ms", BigInteger),
+    CheckConstraint(f"status IN {_one_of(EpochStatus)}", name="status"),
+    CheckConstraint(f"kind IN {_one_of(EpochKind)}", name="kind"),
+    CheckConstraint(
+        "(ended_at_ms IS NULL) = (status IN ('PLANNED', 'PREPARED'))", name="ended_when_terminal"
+    ),
+    Index("ix_epochs_job_id", "job_id"),
+)
+
+tasks = Table(
+    "tasks",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("lane", Text, nullable=False),
+    Column("group_name", Text, nullable=False),
+    Column("job_id", Text, ForeignKey("jobs.id")),
+    Column("pipeline", Integer),
+    Column("payload", JSON, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("attempt", Integer, nullable=False, server_default=text("0")),
+    Column("failures", Integer, nullable=False, server_default=text("0")),
+    Column("stop", Integer, nullable=False, server_default=text("0")),  # its worker is to stop it
+    Column("not_before_ms", BigInteger, nullable=False, server_default=text("0")),
+    Column("worker_id", Text),
+    Column("assigned_term", Integer),
+    Column("assigned_number", Integer),  # of the answer that carried it
+    Column("progress", JSON),
+    Column("result", JSON),
+    Column("error", Text),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("scheduled_at_ms", BigInteger),
+    Column("ended_at_ms", BigInteger),
+    CheckConstraint(f"status IN {_one_of(TaskStatus)}", name="status"),
+    CheckConstraint(f"lane IN {_one_of(Lane)}", name="lane"),
+    CheckConstraint(f"kind IN {_one_of(TaskKind)}", name="kind"),
+    CheckConstraint(
+        f"(ended_at_ms IS NULL) = (status NOT IN {_one_of(ENDED)})", name="ended_when_terminal"
+    ),
+    CheckConstraint(
+        f"(worker_id IS NOT NULL) OR (status NOT IN {_one_of(ASSIGNED)})", name="held_by_somebody"
+    ),
+    _partial_index("ix_tasks_planned", "group_name", "lane", "id", where="status = 'PLANNED'"),
+    _partial_index("ix_tasks_assigned", "worker_id", where=f"status IN {_one_of(ASSIGNED)}"),
+    Index("ix_tasks_job_id", "job_id"),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("group_name", Text, nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("control_slots", Integer, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("spark_application", Text, nullable=False),
+    Column("registered_at_ms", BigInteger, nullable=False),
+    Column("seen_at_ms", BigInteger, nullable=False),  # for people; the leader counts for itself
+    Index("ix_workers_group_name", "group_name"),
+)
