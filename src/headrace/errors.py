@@ -2,7 +2,8 @@
 
 HeadraceError
 ├── Refused                 the request is wrong, repeating it will not help     409/422, exit 2
-│   ├── BadJobFile              a job file that can't be read, with its place
+│   ├── BadJobFile              a job file that can't be understood, with its place
+│   ├── JobFileUnreadable       a job file that can't be opened
 │   ├── BadSetting              an option of a command or a setting of the environment
 │   ├── NotFound                404
 │   ├── IllegalTransition
@@ -39,6 +40,14 @@ class BadJobFile(Refused):
     def __init__(self, path: str, line: int, column: int, problem: str) -> None:
         self.path, self.line, self.column, self.problem = path, line, column, problem
         super().__init__(f"{path}:{line}:{column}: {problem}")
+
+
+class JobFileUnreadable(Refused):
+    """A job file can't be opened, or is of a form that is not supported."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        self.path, self.problem = path, problem
+        super().__init__(f"{path}: {problem}")
 
 
 class BadSetting(Refused):

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Literal
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _SECRET_WORDS = ("password", "secret", "token", "auth", "credential", "access_key", "private_key")
 _NOT_SECRET = frozenset({"token_spent", "commit_token"})
 REDACTED = "******"
@@ -61,6 +61,5 @@ def set_up(*, level: str, fmt: Literal["text", "json"]) -> None:
         else TextFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     )
     logging.basicConfig(level=level, handlers=[handler], force=True)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
+    for chatty in ("py4j", "httpx2", "alembic", "uvicorn"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

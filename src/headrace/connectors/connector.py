@@ -39,8 +39,11 @@ class Setting:
 class Source(Protocol):
     name: str
 
-    def plan(self, position: JsonValue) -> Slice | None:
-        """The slice after `position` (None: the start), or None when there is nothing left."""
+    def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
+        """The slice after `position` (None: the start), or None when there is nothing left.
+
+        `rows_max` cuts it, where a source can cut; without it a slice is all there is.
+        """
         ...
 
     def read(self, session: SparkSession, part: Slice) -> DataFrame: ...

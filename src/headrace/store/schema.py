@@ -63,6 +63,8 @@ leases = Table(
     Column("address", Text, nullable=False),  # where the holder answers
     Column("epoch", Integer, nullable=False),
     Column("renewals", Integer, nullable=False),
+    # Whether the holder had the take-over hint: only then does a free hint mean that it is dead.
+    Column("hinted", Integer, nullable=False),
     # Makes `epoch` a key column: a takeover waits for FOR KEY SHARE, a renewal does not.
     UniqueConstraint("name", "epoch"),
 )
@@ -124,7 +126,7 @@ epochs = Table(
     Column("kind", Text, nullable=False),
     Column("status", Text, nullable=False),
     Column("plan", JSON, nullable=False),
-    Column("handles", JSON),
+    Column("handles", JSON(none_as_null=True)),
     Column("execution", Text, nullable=False),  # that planned, then prepared, then completed it
     Column("rows_in", BigInteger),
     Column("rows_out", BigInteger),
@@ -157,8 +159,8 @@ tasks = Table(
     Column("worker_id", Text),
     Column("assigned_term", Integer),
     Column("assigned_number", Integer),  # of the answer that carried it
-    Column("progress", JSON),
-    Column("result", JSON),
+    Column("progress", JSON(none_as_null=True)),
+    Column("result", JSON(none_as_null=True)),
     Column("error", Text),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("scheduled_at_ms", BigInteger),

@@ -1,0 +1,83 @@
+# Needs python3 (3.11 or newer) and make; Java 17 as well for whatever runs Spark.
+# Everything else is fetched into .tools/ and .venv/, from whichever index pip and uv are set to.
+
+PYTHON ?= python3
+UV_VERSION := 0.13.7
+UV := $(shell command -v uv || echo .tools/bin/uv)
+BIN := .venv/bin
+READY := .venv/.ready
+
+export UV_PYTHON_DOWNLOADS := never
+
+define CHECK_PYTHON
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+  echo "headrace needs Python 3.11 or newer, and $(PYTHON) is not ($$($(PYTHON) --version 2>&1));" \
+    "name another one: make PYTHON=python3.12" >&2; exit 2; }
+endef
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test check format crash mutants bench docs reference lock changelog clean
+
+help: ## list what can be made
+	@echo "make TARGET, where TARGET is one of"
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(READY) ## make .venv as requirements.lock says; the other targets do it when they need it
+
+demo: $(READY) ## a million rows through Spark into an Iceberg table, in one command
+	$(BIN)/headrace run examples/demo.conf
+
+test: $(READY) ## every test but the full kill matrix; also that each requirement is proved
+	$(BIN)/pytest -n 2 --dist loadgroup
+
+check: $(READY) ## lint, format, types, import contracts, spelling, dependencies, sizes, leaks
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+	$(BIN)/deptry src
+	$(BIN)/python -m tools.sizes
+	$(BIN)/python -m tools.leaks
+
+format: $(READY) ## format the code, and mend what ruff can mend by itself
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+crash: $(READY) ## kill real processes at every seam (minutes)
+	$(BIN)/pytest -m crash --all-crash
+
+mutants: $(READY) ## remove each guard in a copy; its tests must fail  [ID=L1]
+	$(BIN)/python -m tools.mutants $(ID)
+
+bench: $(READY) ## measure against the aims  [NAME=protocol]
+	$(BIN)/python -m bench $(NAME)
+
+docs: $(READY) ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+reference: $(READY) ## write the pages that follow from declarations: commands, job options
+	$(BIN)/python -m tools.reference
+
+lock: $(UV) ## resolve the dependencies again and write requirements.lock
+	$(UV) pip compile pyproject.toml --group dev --universal --upgrade --generate-hashes \
+	  --no-annotate --no-header --python-version 3.11 --quiet -o requirements.lock
+
+changelog: $(READY) ## show what the next release's notes will say
+	$(BIN)/towncrier build --draft --version next
+
+clean: ## remove what make made; .headrace/, with its tables, stays
+	rm -rf .venv .tools site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
+
+.tools/bin/uv:
+	$(CHECK_PYTHON)
+	$(PYTHON) -m venv .tools
+	.tools/bin/pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+$(READY): requirements.lock pyproject.toml | $(UV)
+	$(CHECK_PYTHON)
+	test -x $(BIN)/python || $(UV) venv --quiet --python "$$($(PYTHON) -c 'import sys; print(sys.executable)')" .venv
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps -e .
+	@touch $@

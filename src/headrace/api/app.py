@@ -1,0 +1,32 @@
+"""The application: routes, errors and the token, wired around one coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+
+from headrace import __version__
+from headrace.api import errors
+from headrace.api.auth import RequireToken
+from headrace.api.routes import jobs, system, workers
+from headrace.coordinator.service import Coordinator
+
+
+def make_app(coordinator: Coordinator, *, token: str | None) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
+        coordinator.start()
+        yield
+        await run_in_threadpool(coordinator.stop)
+
+    app = FastAPI(title="Headrace", version=__version__, lifespan=lifespan)
+    app.state.coordinator = coordinator
+    app.include_router(jobs.router)
+    app.include_router(system.router)
+    app.router.routes.extend(workers.routes)
+    app.add_middleware(RequireToken, token=token)
+    errors.install(app)
+    return app

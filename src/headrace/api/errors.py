@@ -1,0 +1,58 @@
+"""The error tree, as HTTP: one place maps a branch to a status."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+
+from headrace.errors import (
+    Fenced,
+    HeadraceError,
+    NotFound,
+    NotLeader,
+    Refused,
+    Unauthorized,
+    Unavailable,
+)
+
+_STATUS: tuple[tuple[type[HeadraceError], int], ...] = (
+    (NotFound, 404),
+    (Unauthorized, 401),
+    (NotLeader, 421),
+    (Refused, 422),
+    (Fenced, 409),
+    (Unavailable, 503),
+)
+
+
+def status_of(error: HeadraceError) -> int:
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
+
+def body_of(error: HeadraceError) -> dict[str, object]:
+    body: dict[str, object] = {"kind": type(error).__name__, "message": str(error)}
+    if isinstance(error, NotLeader):
+        body["leader"] = error.leader
+    return {"error": body}
+
+
+def response_to(error: HeadraceError) -> JSONResponse:
+    return JSONResponse(body_of(error), status_of(error))
+
+
+def install(app: FastAPI) -> None:
+    @app.exception_handler(HeadraceError)
+    def ours(_: Request, error: HeadraceError) -> JSONResponse:
+        return response_to(error)
+
+    @app.exception_handler(RequestValidationError)
+    def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
+        problems = "; ".join(
+            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+            for problem in error.errors()
+        )
+        return response_to(Refused(f"the request can't be read: {problems}"))
+
+    assert ours
+    assert invalid

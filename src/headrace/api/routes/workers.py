@@ -1,0 +1,126 @@
+"""The worker protocol over HTTP. Only the leader answers; others say where it is (421).
+
+`sync` and `wait` are the hot routes. They are async, take the raw body and touch only the
+writer's queue and the bell, so that hundreds of parked workers cost no thread. All else is
+synchronous (docs/adr/0007).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from pydantic import ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from headrace.api.errors import response_to
+from headrace.coordinator.service import Coordinator
+from headrace.errors import HeadraceError, Refused
+from headrace.model.task import Lane
+from headrace.protocol.messages import (
+    PROTOCOL_VERSION,
+    Answer,
+    Goodbye,
+    Message,
+    Register,
+    Sync,
+)
+
+BODY_BYTES_MAX = 16_000_000
+WAIT_S_MAX = 30.0
+
+M = TypeVar("M", bound=Message)
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def _ours(handler: Handler) -> Handler:
+    """Errors of the tree become their answers, as everywhere else."""
+
+    async def handle(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except HeadraceError as error:
+            return response_to(error)
+
+    return handle
+
+
+async def _read(request: Request, kind: type[M]) -> M:
+    body = await request.body()
+    if len(body) > BODY_BYTES_MAX:
+        raise Refused(f"the message has {len(body)} bytes; at most {BODY_BYTES_MAX} are taken")
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in problem["loc"])
+        raise Refused(f"the message can't be read: {place}: {problem['msg']}") from error
+
+
+def _check_version(protocol: int) -> None:
+    if protocol != PROTOCOL_VERSION:
+        raise Refused(
+            f"this coordinator speaks protocol version {PROTOCOL_VERSION}, the worker {protocol}; "
+            "run the same release of headrace on both"
+        )
+
+
+def _coordinator(request: Request) -> Coordinator:
+    return request.app.state.coordinator
+
+
+@_ours
+async def sync(request: Request) -> Response:
+    said = await _read(request, Sync)
+    _check_version(said.protocol)
+    term = _coordinator(request).led_now()
+    if not term.roster.heard(said.worker, said.sync):
+        raise Refused(f"sync {said.sync} of worker {said.worker} was overtaken by a later one")
+    answered: Future[Answer] = term.writer.ask(said)
+    answer = await asyncio.wrap_future(answered)
+    return Response(answer.__pydantic_serializer__.to_json(answer), media_type="application/json")
+
+
+@_ours
+async def wait(request: Request) -> Response:
+    """Park until there is something for the worker, or the time is up. Carries no state."""
+    coordinator = _coordinator(request)
+    coordinator.led_now()
+    query = request.query_params
+    try:
+        timeout_s = min(float(query.get("timeout_s", "10")), WAIT_S_MAX)
+        free = frozenset(Lane(name) for name in query.get("free", "").split(",") if name)
+    except ValueError as error:
+        raise Refused(f"the query can't be read: {error}") from error
+    rung = await coordinator.bell.wait(
+        query.get("worker", ""), query.get("group", ""), free, timeout_s=timeout_s
+    )
+    return JSONResponse({"rung": rung})
+
+
+@_ours
+async def register(request: Request) -> Response:
+    said = await _read(request, Register)
+    _check_version(said.protocol)
+    answer = await run_in_threadpool(_coordinator(request).led().register, said)
+    return JSONResponse(answer.model_dump(mode="json"))
+
+
+@_ours
+async def goodbye(request: Request) -> Response:
+    said = await _read(request, Goodbye)
+    await run_in_threadpool(_coordinator(request).led().goodbye, said)
+    return JSONResponse({})
+
+
+routes = [
+    Route("/v1/worker/sync", sync, methods=["POST"]),
+    Route("/v1/worker/wait", wait, methods=["GET"]),
+    Route("/v1/worker/register", register, methods=["POST"]),
+    Route("/v1/worker/goodbye", goodbye, methods=["POST"]),
+]

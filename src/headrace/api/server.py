@@ -1,0 +1,128 @@
+"""A coordinator process: a socket, the application, and a stop that hands over at once."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import os
+import socket
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+
+from headrace.api.app import make_app
+from headrace.clock import SystemClock
+from headrace.coordinator.service import Coordinator, Options
+from headrace.errors import BadSetting, PortInUse
+from headrace.model.ids import RandomIds
+
+log = logging.getLogger(__name__)
+
+# Longer than a worker's longest silence, or its kept connections die under it.
+KEEP_ALIVE_S = 75
+GRACEFUL_STOP_S = 3
+BACKLOG = 1024
+
+
+class _Server(uvicorn.Server):
+    """On the first signal the lease is handed over, before connections are waited for."""
+
+    def __init__(self, config: uvicorn.Config, coordinator: Coordinator) -> None:
+        super().__init__(config)
+        self._coordinator = coordinator
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._coordinator.begin_stop()
+        self._coordinator.bell.ring_all()
+        super().handle_exit(sig, frame)
+
+
+def serve_coordinator(
+    *,
+    store_url: str,
+    bind: str,
+    token: str | None,
+    ttl_s: float = 3.0,
+    heartbeat_timeout_s: float = 60.0,
+    advertise: str | None = None,
+    address_file: Path | None = None,
+) -> None:
+    """Serve until SIGTERM or SIGINT. Raises before it serves when it can't."""
+    host, port = _parse_bind(bind)
+    if token is None and not _is_loopback(host):
+        raise BadSetting(
+            f"--bind {bind} can be reached from other machines, and no token is set; set "
+            "HEADRACE_TOKEN (or --token-file), or bind to 127.0.0.1"
+        )
+    with _listen(host, port) as sock:
+        address = advertise or _address(host, sock)
+        coordinator = Coordinator(
+            Options(
+                store_url=store_url,
+                address=address,
+                ttl_s=ttl_s,
+                heartbeat_timeout_s=heartbeat_timeout_s,
+            ),
+            SystemClock(),
+            RandomIds(),
+        )
+        if address_file is not None:
+            _write(address_file, address)
+        log.info("coordinator serves", extra={"address": address})
+        config = uvicorn.Config(
+            make_app(coordinator, token=token),
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_graceful_shutdown=GRACEFUL_STOP_S,
+            backlog=BACKLOG,
+        )
+        _Server(config, coordinator).run(sockets=[sock])
+
+
+def _parse_bind(bind: str) -> tuple[str, int]:
+    host, colon, port = bind.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise BadSetting(
+            f"--bind {bind!r} can't be read; write it as HOST:PORT, e.g. 127.0.0.1:7300"
+        )
+    return host.strip("[]"), int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((host, port))
+        sock.listen(BACKLOG)  # so that a second program sees the port in use at once
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(host, port) from error
+        raise BadSetting(f"can't listen on {host}:{port}: {error.strerror}") from error
+    return sock
+
+
+def _address(host: str, sock: socket.socket) -> str:
+    named = socket.gethostname() if host in {"0.0.0.0", "::"} else host  # noqa: S104  compared
+    shown = f"[{named}]" if ":" in named else named
+    return f"http://{shown}:{sock.getsockname()[1]}"
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing: whoever waits for the file must not read half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)

@@ -1,0 +1,168 @@
+"""What `headrace doctor` looks at. Each check finds one thing out and changes nothing."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import psutil
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from headrace.cli import upfile
+from headrace.client import Client
+from headrace.config import Settings
+from headrace.errors import HeadraceError, Refused
+from headrace.store.engine import open_store, reading
+from headrace.store.facts import check_program
+from headrace.store.migrate import revision
+from headrace.worker.jars import missing_jars, resolve
+from headrace.worker.java import find_java
+
+OLDEST_PYTHON = (3, 11)
+DISK_WARN_BYTES = 5_000_000_000
+DISK_FAIL_BYTES = 500_000_000
+DEFAULT_PORT = 7300
+ARCHIVES = "*.jsa"  # class-data archives, as the JVM calls them
+
+Verdict = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    subject: str
+    verdict: Verdict
+    text: str  # what was found, and when it is not ok, how to mend it
+
+    def as_dict(self) -> dict[str, str]:
+        return asdict(self)
+
+
+def examine(
+    settings: Settings, *, store_url: str | None, fetch: bool, say: Callable[[str], None]
+) -> list[Finding]:
+    """All checks, in an order in which one's cure may be the cause of the next."""
+    url = store_url or f"sqlite:///{settings.home / 'store.db'}"
+    checks: list[tuple[str, Callable[[], Finding]]] = [
+        ("python", _python),
+        ("java", _java),
+        ("jars", lambda: _jars(settings.cache_dir, fetch=fetch, say=say)),
+        ("class-data archive", lambda: _archive(settings.cache_dir)),
+        ("store", lambda: _store(url)),
+        ("port", lambda: _port(DEFAULT_PORT)),
+        ("disk of home", lambda: _disk("disk of home", settings.home)),
+        ("disk of cache", lambda: _disk("disk of cache", settings.cache_dir)),
+        ("headrace up", lambda: _up(settings)),
+    ]
+    return [_carry_out(subject, check) for subject, check in checks]
+
+
+def _carry_out(subject: str, check: Callable[[], Finding]) -> Finding:
+    """An error of ours is what the check found: its message says how to mend it."""
+    try:
+        return check()
+    except HeadraceError as error:
+        return Finding(subject, "fail", str(error))
+
+
+def _python() -> Finding:
+    text = f"{platform.python_version()} at {sys.executable}"
+    if sys.version_info >= OLDEST_PYTHON:
+        return Finding("python", "ok", text)
+    return Finding("python", "fail", f"{text}; headrace needs 3.11 or newer")
+
+
+def _java() -> Finding:
+    java = find_java()
+    return Finding("java", "ok", f"{java.version} at {java.executable}")
+
+
+def _jars(cache_dir: Path, *, fetch: bool, say: Callable[[str], None]) -> Finding:
+    if fetch:
+        resolve(cache_dir, java=find_java(), say=say)
+    missing = missing_jars(cache_dir)
+    if not missing:
+        return Finding("jars", "ok", f"all in {cache_dir / 'jars'}")
+    listed = ", ".join(missing)
+    return Finding(
+        "jars",
+        "warn",
+        f"not in {cache_dir / 'jars'} yet: {listed}; the first start fetches them, or fetch them "
+        "now with `headrace doctor --fetch`",
+    )
+
+
+def _archive(cache_dir: Path) -> Finding:
+    found = sorted(cache_dir.rglob(ARCHIVES)) if cache_dir.is_dir() else []
+    if found:
+        return Finding("class-data archive", "ok", str(found[-1]))
+    return Finding(
+        "class-data archive",
+        "warn",
+        "not made yet; the first worker that stops cleanly makes it, and later starts are faster",
+    )
+
+
+def _store(url: str) -> Finding:
+    try:
+        parsed = make_url(url)
+    except ArgumentError as error:
+        raise Refused("the store's URL can not be read") from error
+    shown = parsed.render_as_string(hide_password=True)
+    if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).exists():
+        return Finding("store", "ok", f"{shown} is not there yet; the first start makes it")
+    engine = open_store(url)
+    try:
+        with reading(engine) as conn:
+            current = revision(conn)
+            if current is not None:
+                check_program(conn)
+    finally:
+        engine.dispose()
+    at = f"at revision {current}" if current else "empty; the first start prepares it"
+    return Finding("store", "ok", f"{shown}, {at}")
+
+
+def _port(port: int) -> Finding:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError as error:
+            return Finding(
+                "port",
+                "warn",
+                f"127.0.0.1:{port} can not be had ({error.strerror}); `headrace up --port 0` "
+                "takes a free one",
+            )
+    return Finding("port", "ok", f"127.0.0.1:{port} is free")
+
+
+def _disk(subject: str, folder: Path) -> Finding:
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(there).free
+    text = f"{free / 1e9:,.1f} GB free for {folder}"
+    if free < DISK_FAIL_BYTES:
+        return Finding(subject, "fail", f"{text}; make room, or choose another place")
+    if free < DISK_WARN_BYTES:
+        return Finding(subject, "warn", f"{text}; it may not last")
+    return Finding(subject, "ok", text)
+
+
+def _up(settings: Settings) -> Finding:
+    path = settings.home / upfile.NAME
+    found = upfile.read(settings.home)
+    if found is None:
+        return Finding("headrace up", "ok", "not running for this folder")
+    token = settings.token.get_secret_value() if settings.token else None
+    if upfile.find(settings.home, lambda url: Client([url], token=token)):
+        return Finding("headrace up", "ok", f"runs at {found.address}, pid {found.pid}")
+    alive = psutil.pid_exists(found.pid)
+    way_out = f"stop process {found.pid}, then delete {path}" if alive else f"delete {path}"
+    return Finding("headrace up", "warn", f"{found.address} does not answer; {way_out}")

@@ -1,0 +1,45 @@
+"""headrace doctor: is this machine fit to run headrace, and if not, what to do."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headrace.cli import exits
+from headrace.cli.context import Context, HomeOption
+
+STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def doctor(
+    ctx: typer.Context,
+    store: Annotated[
+        str | None,
+        typer.Option(help="The store to look at.  [default: store.db in --home]", metavar="URL"),
+    ] = None,
+    fetch: Annotated[bool, typer.Option("--fetch", help="Fetch jars that are missing.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Check this machine, and say how to mend it.
+
+    Looks at Python, Java, jars, the store, ports and disk; exits 2 when something is wrong.
+    """
+    cli = Context.of(ctx)
+    from headrace.cli.checks import examine
+
+    settings = cli.settings(home=home)
+
+    def say(text: str) -> None:
+        typer.echo(text, err=True)
+
+    found = examine(settings, store_url=store, fetch=fetch, say=say)
+    if cli.output == "json":
+        cli.show_json([finding.as_dict() for finding in found])
+    else:
+        console = cli.stdout()
+        for finding in found:
+            console.print(f"[{STYLES[finding.verdict]}]{finding.verdict:4}[/]", end="  ")
+            console.print(f"{finding.subject}: {finding.text}", markup=False, soft_wrap=True)
+    if any(finding.verdict == "fail" for finding in found):
+        raise typer.Exit(exits.REFUSED)

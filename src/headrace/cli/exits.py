@@ -1,0 +1,82 @@
+"""How an error leaves a command: one line on standard error, and an exit code that says its kind.
+
+0    done
+1    the job failed, or was canceled
+2    refused: the request is wrong, repeating it will not help
+70   a bug of ours; the line says where its traceback lies
+75   something outside is down, repeating it later may help
+130  interrupted
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import traceback
+from typing import TYPE_CHECKING, NoReturn
+
+from headrace.errors import HeadraceError, JobFailed, Refused, Unavailable
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+JOB_FAILED = 1
+REFUSED = 2
+BUG = 70
+UNAVAILABLE = 75
+INTERRUPTED = 130
+
+PREFIX = "headrace: "  # of the line; a parent finds it in the log of a child
+
+
+def exit_code(error: HeadraceError) -> int:
+    match error:
+        case JobFailed():
+            return JOB_FAILED
+        case Refused():
+            return REFUSED
+        case Unavailable():
+            return UNAVAILABLE
+        case _:
+            return BUG
+
+
+def leave(error: Exception, *, debug: bool) -> NoReturn:
+    """Say what happened in one line, and exit with what it means."""
+    from pydantic import ValidationError  # slow to load, and needed by nobody who succeeds
+
+    if isinstance(error, HeadraceError) and (code := exit_code(error)) != BUG:
+        _say(str(error))
+    elif isinstance(error, ValidationError) and error.title == "Settings":
+        code = REFUSED
+        _say(_settings_line(error))
+    else:
+        code = BUG
+        _say(_bug_line(error))
+    if debug:
+        traceback.print_exception(error)
+    sys.exit(code)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(PREFIX + " ".join(text.split()) + "\n")
+
+
+def _settings_line(error: ValidationError) -> str:
+    return "; ".join(
+        f"environment variable HEADRACE_{'_'.join(map(str, problem['loc'])).upper()} "
+        f"can not be used: {problem['msg']}"
+        for problem in error.errors(include_url=False)
+    )
+
+
+def _bug_line(error: Exception) -> str:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="headrace-bug-", suffix=".log", delete=False
+    ) as report:
+        traceback.print_exception(error, file=report)
+    summary = traceback.format_exception_only(error)[-1].strip()
+    return (
+        f"this is a bug in headrace: {summary}; please report it with {report.name}, "
+        "or run again with --debug to see it here"
+    )

@@ -1,0 +1,109 @@
+"""The steps of `headrace run` once its file is read: find a place, submit, watch, sum up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from headrace.cli import upfile
+from headrace.cli.context import Context, urls_of
+from headrace.cli.local import Shape
+from headrace.cli.session import Ended, run_here, run_there, submit
+from headrace.cli.summary import ending_line, pipelines_table, reason
+from headrace.client import Client, JobView
+from headrace.clock import SystemClock
+from headrace.config import Settings
+from headrace.errors import BadSetting, JobFailed
+from headrace.model.job import JobStatus
+from headrace.model.jobspec import JobSpec
+from headrace.worker.java import find_java
+
+SLOTS_MIN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a job runs: at coordinators that are there already, or on a machine of its own."""
+
+    settings: Settings
+    coordinators: str | None  # None: bring one up
+    spark_conf: Mapping[str, str]
+
+
+def show_spec(cli: Context, spec: JobSpec) -> None:
+    if cli.output == "json":
+        cli.show_json(spec.model_dump(mode="json", exclude={"secrets"}))
+        return
+    typer.echo(f"{spec.name}: {spec.env.job_mode}, parallelism {spec.env.parallelism}")
+    for pipeline in spec.pipelines:
+        plugins = (*pipeline.sources, *pipeline.transforms, *pipeline.sinks)
+        typer.echo(f"  pipeline {pipeline.number}: {' → '.join(each.plugin for each in plugins)}")
+
+
+def find_place(
+    cli: Context, *, coordinator: str | None, spark_conf: Mapping[str, str], home: Path | None
+) -> Place:
+    cli.log_to_stderr()
+    settings = cli.settings(home=home)
+    there = coordinator
+    if there is None:
+        found = upfile.find(settings.home, lambda url: cli.client([url], settings))
+        there = found.address if found else None
+    if there is not None and spark_conf:
+        raise BadSetting(
+            f"--conf is for a worker that `headrace run` starts, and {there} has its own; give it "
+            "to `headrace worker` or `headrace up` instead"
+        )
+    return Place(settings, there, spark_conf)
+
+
+def detach(cli: Context, spec: JobSpec, place: Place) -> None:
+    if place.coordinators is None:
+        raise BadSetting(
+            "--detach leaves the job to a coordinator that stays; start one with `headrace up`, "
+            "or name one with --coordinator http://HOST:PORT"
+        )
+    view = submit(cli.client(urls_of(place.coordinators), place.settings), spec)
+    if cli.output == "json":
+        cli.show_json(view.model_dump(mode="json"))
+    else:
+        typer.echo(f"job {view.id} submitted; see it with `headrace job show {view.id}`")
+
+
+def carry_out(cli: Context, spec: JobSpec, place: Place) -> None:
+    """Run it and wait; JobFailed when it did not finish."""
+    with _running(cli, spec, place) as ended:
+        if ended.view is not None:
+            _show(cli, ended.view)
+    if ended.interrupted is not None:
+        raise typer.Exit(ended.interrupted)
+    assert ended.view is not None, "a job that nobody interrupted was seen to its end"
+    if ended.view.status != JobStatus.FINISHED:
+        failed = ended.view.status == JobStatus.FAILED
+        why = reason(ended.view) if failed else "somebody canceled it"
+        raise JobFailed(f"job {ended.view.id} is {ended.view.status}: {why}")
+
+
+def _running(cli: Context, spec: JobSpec, place: Place) -> AbstractContextManager[Ended]:
+    def make_client(urls: str) -> Client:
+        return cli.client(urls_of(urls), place.settings)
+
+    clock, console = SystemClock(), cli.stderr()
+    if place.coordinators is not None:
+        return run_there(spec, make_client(place.coordinators), console, clock)
+    find_java()  # now and in one line, rather than later in the worker's log
+    slots = max(len(spec.pipelines), SLOTS_MIN)
+    shape = Shape(home=place.settings.home, slots=slots, conf=place.spark_conf)
+    return run_here(spec, shape, make_client, console, clock)
+
+
+def _show(cli: Context, view: JobView) -> None:
+    if cli.output == "json":
+        cli.show_json(view.model_dump(mode="json"))
+        return
+    cli.stdout().print(pipelines_table(view))
+    typer.echo(ending_line(view))

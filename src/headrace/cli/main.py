@@ -1,0 +1,70 @@
+"""headrace: the root of the command line, and the one place where an error becomes an exit code.
+
+Modules named here load nothing heavy; each command loads what it needs when it is called.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from headrace import __version__
+from headrace.cli import doctor, exits, jobs, run, serve, up
+from headrace.cli.context import Context
+
+# Plain help: rich would take as long to load as all the rest.
+app = typer.Typer(
+    help="Crash-proof data pipelines and self-optimizing lake tables on Spark.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.command("run")(run.run)
+app.command("up")(up.up)
+app.add_typer(jobs.app, name="job")
+app.command("workers")(jobs.workers)
+app.command("coordinator")(serve.coordinator)
+app.command("worker")(serve.worker)
+app.command("doctor")(doctor.doctor)
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the flag
+    if wanted:
+        typer.echo(f"headrace {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    ctx: typer.Context,
+    output: Annotated[
+        Literal["text", "json"], typer.Option(help="For people, or for programs.")
+    ] = "text",
+    verbose: Annotated[
+        int, typer.Option("--verbose", "-v", count=True, help="Log more; twice for all.")
+    ] = 0,
+    debug: Annotated[  # noqa: ARG001 - read by main(), which stands outside of the command
+        bool, typer.Option("--debug", help="Show the traceback of an error.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show it.")
+    ] = False,
+) -> None:
+    if ctx.obj is None:  # a test brings its own
+        ctx.obj = Context(output=output, verbose=verbose)
+
+
+def main() -> None:
+    try:
+        app()
+    except Exception as error:  # noqa: BLE001 - the boundary: nothing stands above a command
+        exits.leave(error, debug="--debug" in sys.argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+"""headrace run: one job, from its file to its summary.
+
+The file is read before anything else is loaded or started: what is wrong with it is said at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.context import Context, CoordinatorOption, HomeOption, pairs_of
+
+if TYPE_CHECKING:
+    from headrace.model.jobspec import JobSpec
+
+
+def run(
+    ctx: typer.Context,
+    job_file: Annotated[Path, typer.Argument(metavar="JOB_FILE", help="The job, in HOCON.")],
+    variables: Annotated[
+        list[str] | None,
+        typer.Option("--variable", "-i", metavar="NAME=VALUE", help="For ${NAME} in the file."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the job, over the file's.")] = None,
+    coordinator: CoordinatorOption = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A Spark setting of the worker started for it."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Only read the file.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Submit, and don't wait.")] = False,
+    home: HomeOption = None,
+) -> None:
+    """Run a job, here or where headrace is running."""
+    cli = Context.of(ctx)
+    spec = _read(job_file, variables=pairs_of(variables or [], "-i"), name=name)
+    from headrace.cli import job_run
+
+    if check:
+        job_run.show_spec(cli, spec)
+        return
+    place = job_run.find_place(
+        cli, coordinator=coordinator, spark_conf=pairs_of(conf or [], "--conf"), home=home
+    )
+    if detach:
+        job_run.detach(cli, spec, place)
+    else:
+        job_run.carry_out(cli, spec, place)
+
+
+def _read(path: Path, *, variables: Mapping[str, str], name: str | None) -> JobSpec:
+    from headrace.config import variables as environment
+    from headrace.jobfile.reader import read_job
+
+    spec = read_job(path, variables=variables, environment=environment())
+    return spec.model_copy(update={"name": name}) if name else spec

@@ -1,0 +1,144 @@
+"""headrace coordinator, headrace worker: the two processes that serve."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.context import DEFAULT_GROUP, Context, HomeOption, pairs_of, urls_of
+from headrace.errors import BadSetting
+
+if TYPE_CHECKING:
+    from headrace.config import Settings
+
+LEASE_TTL_S = 3.0
+HEARTBEAT_TIMEOUT_S = 60.0
+
+TokenFileOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="File that holds the token.  [default: HEADRACE_TOKEN]"),
+]
+WithParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True)]
+
+
+def coordinator(
+    ctx: typer.Context,
+    store: Annotated[str, typer.Option(help="sqlite:///FILE or postgresql://…", metavar="URL")],
+    bind: Annotated[
+        str, typer.Option(help="Where to listen; port 0 takes a free one.", metavar="HOST:PORT")
+    ] = "127.0.0.1:7300",
+    token_file: TokenFileOption = None,
+    ttl: Annotated[
+        float, typer.Option(help="Seconds until a silent leader is replaced.", min=0.5, max=600)
+    ] = LEASE_TTL_S,
+    heartbeat_timeout: Annotated[
+        float, typer.Option(help="Seconds until a silent worker is given up.", min=1, max=86_400)
+    ] = HEARTBEAT_TIMEOUT_S,
+    advertise: Annotated[
+        str | None,
+        typer.Option(help="Address others reach it under, when not --bind.", metavar="URL"),
+    ] = None,
+    address_file: Annotated[
+        Path | None, typer.Option(help="File to write its URL to once it answers.")
+    ] = None,
+    with_parent: WithParentOption = False,
+) -> None:
+    """Decide and remember. One leads, all answer."""
+    settings = _set_up(Context.of(ctx), home=None, with_parent=with_parent)
+    from headrace.api.server import serve_coordinator
+
+    serve_coordinator(
+        store_url=store,
+        bind=bind,
+        token=_token(settings, token_file),
+        ttl_s=ttl,
+        heartbeat_timeout_s=heartbeat_timeout,
+        advertise=advertise,
+        address_file=address_file,
+    )
+
+
+def worker(
+    ctx: typer.Context,
+    coordinators: Annotated[
+        str, typer.Option("--coordinator", help="Coordinators to serve.", metavar="URL[,URL]")
+    ],
+    group: Annotated[str, typer.Option(help="Whose tasks it takes.")] = DEFAULT_GROUP,
+    slots: Annotated[int, typer.Option(help="Pipelines at a time.", min=1, max=1000)] = 2,
+    spark_master: Annotated[str, typer.Option(help="As spark-submit takes it.")] = "local[*]",
+    conf: Annotated[
+        list[str] | None, typer.Option(help="A Spark setting; repeatable.", metavar="NAME=VALUE")
+    ] = None,
+    home: HomeOption = None,
+    warehouse: Annotated[
+        str | None,
+        typer.Option(help="The embedded warehouse.  [default: warehouse in --home]", metavar="DIR"),
+    ] = None,
+    token_file: TokenFileOption = None,
+    with_parent: WithParentOption = False,
+) -> None:
+    """Work, with one warm Spark session."""
+    settings = _set_up(Context.of(ctx), home=home, with_parent=with_parent)
+    from headrace.worker.service import serve_worker
+
+    serve_worker(
+        coordinators=_checked_urls(coordinators),
+        group=group,
+        slots=slots,
+        spark_master=spark_master,
+        conf=pairs_of(conf or [], "--conf"),
+        token=_token(settings, token_file),
+        home=settings.home,
+        warehouse=warehouse_uri(warehouse or str(settings.home / "warehouse")),
+    )
+
+
+def _set_up(cli: Context, *, home: Path | None, with_parent: bool) -> Settings:
+    from headrace.cli.parent import end_with_parent
+    from headrace.logs import set_up
+    from headrace.seams import arm_from
+
+    settings = cli.settings(home=home)
+    set_up(level="DEBUG" if cli.verbose else settings.log_level, fmt=settings.log_format)
+    arm_from(settings.seams)
+    if with_parent:
+        end_with_parent()
+    return settings
+
+
+def warehouse_uri(text: str) -> str:
+    """A folder as a file URI; what is a URI already stays as it is."""
+    return text if "://" in text else Path(text).absolute().as_uri()
+
+
+def _checked_urls(text: str) -> Sequence[str]:
+    urls = urls_of(text)
+    wrong = [url for url in urls if not url.startswith(("http://", "https://"))]
+    if wrong or not urls:
+        raise BadSetting(
+            f"--coordinator takes URLs such as http://127.0.0.1:7300, and not {text!r}"
+        )
+    return urls
+
+
+def _token(settings: Settings, token_file: Path | None) -> str | None:
+    if token_file is None:
+        return settings.token.get_secret_value() if settings.token else None
+    try:
+        token = token_file.read_text().strip()
+    except OSError as error:
+        raise BadSetting(
+            f"token file {token_file} can not be read: {error.strerror or error}"
+        ) from error
+    if not token:
+        raise BadSetting(f"token file {token_file} is empty; write the token into it")
+    return token
+
+
+def command(*arguments: str) -> list[str]:
+    """The command line of a child of ours: this very program, by this very Python."""
+    return [sys.executable, "-m", "headrace.cli.main", *arguments]

@@ -1,0 +1,125 @@
+"""One `headrace run`: where the job runs, the wait for it, and an orderly end.
+
+What is started is stopped after the caller has shown how it ended: nobody waits for a JVM to
+exit before he may read his numbers.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from headrace.cli.context import DEFAULT_GROUP
+from headrace.cli.interrupts import Interrupts, interrupts
+from headrace.cli.local import Machine, Shape, Stopped
+from headrace.cli.progress import display
+from headrace.cli.watch import CANCEL_MAX_S, Display, Watch, has_ended
+from headrace.client import Client, JobView
+from headrace.clock import Clock
+from headrace.errors import Unavailable
+from headrace.model.jobspec import JobSpec
+
+NAMES_SHOWN = 3  # of earlier jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How it went: the job as it was last seen, and the exit code of an interrupt."""
+
+    view: JobView | None
+    interrupted: int | None = None
+
+
+def submit(client: Client, spec: JobSpec) -> JobView:
+    """Submit under a new key, so that a lost answer does not make two jobs of one."""
+    key = secrets.token_hex(16)
+    body = spec.model_dump(mode="json")
+    return client.submit_job(body, submission_key=key, group=DEFAULT_GROUP)
+
+
+@contextmanager
+def run_here(
+    spec: JobSpec,
+    shape: Shape,
+    make_client: Callable[[str], Client],
+    console: Console,
+    clock: Clock,
+) -> Generator[Ended]:
+    """Run a job on a machine that is brought up for it; the machine stops after the block."""
+    machine = Machine(shape, make_client, clock)
+    with interrupts(machine.kill) as wanted:
+        try:
+            with display(console, clock) as shown:
+                ended = _run_on(machine, spec, wanted, shown, clock)
+            yield ended
+        finally:
+            machine.stop()
+
+
+def _run_on(
+    machine: Machine, spec: JobSpec, wanted: Interrupts, shown: Display, clock: Clock
+) -> Ended:
+    try:
+        client = machine.start(wanted, shown.doing)
+    except Stopped:
+        return Ended(None, wanted.exit_code)
+    earlier = _tell_of_earlier(client, shown)
+    # Before the worker is up, so that it finds the job with its first question.
+    watch = Watch(client, submit(client, spec).id, shown, machine.supervise, clock=clock)
+
+    def run() -> JobView:
+        machine.wait_for_worker(client, wanted, shown.doing)
+        return watch.until_ended(wanted)
+
+    ended = _carry_through(run, watch, wanted, shown)
+    _tell_of_unfinished(client, earlier, shown)
+    client.close()
+    return ended
+
+
+@contextmanager
+def run_there(spec: JobSpec, client: Client, console: Console, clock: Clock) -> Generator[Ended]:
+    """Run a job on coordinators and workers that somebody else keeps."""
+    with interrupts(lambda: None) as wanted:
+        with display(console, clock) as shown:
+            watch = Watch(client, submit(client, spec).id, shown, lambda: None, clock=clock)
+            ended = _carry_through(lambda: watch.until_ended(wanted), watch, wanted, shown)
+        yield ended
+
+
+def _carry_through(
+    run: Callable[[], JobView], watch: Watch, wanted: Interrupts, display: Display
+) -> Ended:
+    """Wait for the end; on Ctrl-C cancel the job and wait for that."""
+    try:
+        return Ended(run())
+    except Stopped:
+        display.note("canceling the job; press Ctrl-C again to leave at once")
+    view = watch.cancel(wanted)
+    if view is None:
+        display.note(f"the job was not CANCELED after {CANCEL_MAX_S:.0f} s; it is asked to be")
+    return Ended(view, wanted.exit_code)
+
+
+def _tell_of_earlier(client: Client, display: Display) -> list[str]:
+    earlier = [view for view in client.jobs(running=True) if not has_ended(view)]
+    for view in earlier[:NAMES_SHOWN]:
+        display.note(f"job {view.id} ({view.name}) of an earlier run goes on as well")
+    if len(earlier) > NAMES_SHOWN:
+        display.note(f"and so do {len(earlier) - NAMES_SHOWN} more; see `headrace job list`")
+    return [view.id for view in earlier]
+
+
+def _tell_of_unfinished(client: Client, earlier: list[str], display: Display) -> None:
+    if not earlier:
+        return
+    try:
+        left = {view.id for view in client.jobs(running=True)} & set(earlier)
+    except Unavailable:  # it is only a note: how our own job ended must still be told
+        left = set(earlier)
+    for job_id in sorted(left)[:NAMES_SHOWN]:
+        display.note(f"job {job_id} is not finished; it goes on with the next run or `headrace up`")

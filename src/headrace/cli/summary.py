@@ -1,0 +1,93 @@
+"""What is left to say when a job has ended, and how lists of jobs and workers look."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+from rich import box
+from rich.table import Table
+
+from headrace.client import JobView, PipelineView, WorkerView
+
+_COLUMNS = ("pipeline", "rows in", "rows out", "table", "snapshot", "rows in table now")
+
+
+def table_of(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    for column in columns:
+        right = column.startswith("rows") or column in {"slots", "pid"}
+        table.add_column(column, justify="right" if right else "left", overflow="fold")
+    return table
+
+
+def pipelines_table(view: JobView) -> Table:
+    """A line for each sink of each pipeline: what went in and out, and where it is now."""
+    table = table_of(*_COLUMNS)
+    for pipeline in view.pipelines:
+        counts = (f"{pipeline.rows_in:,}", f"{pipeline.rows_out:,}")
+        for sink in _sinks(pipeline):
+            table.add_row(f"{pipeline.number} {pipeline.status}", *counts, *sink)
+    return table
+
+
+def _sinks(pipeline: PipelineView) -> Sequence[tuple[str, str, str]]:
+    """Table, snapshot and rows of each sink; a sink that is no table has only its name."""
+    found: list[tuple[str, str, str]] = []
+    for sink, facts in pipeline.commits.items():
+        known = facts if isinstance(facts, dict) else {}
+        where = _text(known.get("table", sink))
+        found.append((where, _text(known.get("snapshot")), _text(known.get("total_rows"))))
+    return found or [("-", "-", "-")]
+
+
+def _text(value: JsonValue) -> str:
+    """A count with separators; an id as it is (a snapshot travels as text or as a number)."""
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) and abs(value) < 10**15 else str(value)
+
+
+def ending_line(view: JobView) -> str:
+    return f"job {view.id} ({view.name}) {view.status}{took(view)}"
+
+
+def took(view: JobView) -> str:
+    begin_ms = view.started_at_ms or view.created_at_ms
+    if view.ended_at_ms is None:
+        return ""
+    seconds = (view.ended_at_ms - begin_ms) / 1000
+    rows = sum(pipeline.rows_out for pipeline in view.pipelines)
+    rate = f", {rows / seconds:,.0f} rows/s" if rows and seconds > 0 else ""
+    return f" in {seconds:.1f} s{rate}"
+
+
+def reason(view: JobView) -> str:
+    """Why a job failed: its last line, which says most (Java puts causes last)."""
+    texts = [view.error, *(pipeline.error for pipeline in view.pipelines)]
+    lines = [line.strip() for text in texts if text for line in text.splitlines() if line.strip()]
+    first = next((text.strip() for text in texts if text and text.strip()), "no reason was given")
+    return lines[-1] if "\n" in first else first
+
+
+def jobs_table(views: Sequence[JobView]) -> Table:
+    table = table_of("job", "name", "status", "waits for", "created", "rows out")
+    for view in views:
+        rows = sum(pipeline.rows_out for pipeline in view.pipelines)
+        created = moment(view.created_at_ms)
+        table.add_row(view.id, view.name, view.status, view.waits_for or "", created, f"{rows:,}")
+    return table
+
+
+def workers_table(views: Sequence[WorkerView]) -> Table:
+    table = table_of("worker", "group", "slots", "host", "pid", "version", "seen", "executions")
+    for view in views:
+        executions = " ".join(view.executions) or "-"
+        place = (view.group, str(view.slots), view.host, str(view.pid), view.version)
+        table.add_row(view.id, *place, moment(view.seen_at_ms), executions)
+    return table
+
+
+def moment(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,106 @@
+"""Wait for a job: look at it again and again until it has ended, and tell what is seen.
+
+A coordinator that is away is waited for, within a limit: the job goes on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from headrace.cli.interrupts import Interrupts
+from headrace.cli.local import Stopped
+from headrace.client import Client, JobView
+from headrace.clock import Clock
+from headrace.errors import Unavailable
+from headrace.model.job import JOB_ENDED
+
+POLL_S = 0.2
+COORDINATOR_AWAY_MAX_S = 600.0
+CANCEL_MAX_S = 60.0
+
+
+class Display(Protocol):
+    def note(self, text: str) -> None:
+        """Say it once, and leave it standing."""
+        ...
+
+    def doing(self, text: str) -> None:
+        """What is being waited for now."""
+        ...
+
+    def job(self, view: JobView) -> None: ...
+
+
+def has_ended(view: JobView) -> bool:
+    return view.status in JOB_ENDED
+
+
+class Watch:
+    """Looks at one job. `supervise` looks after the processes that this command started."""
+
+    def __init__(
+        self,
+        client: Client,
+        job_id: str,
+        display: Display,
+        supervise: Callable[[], None],
+        *,
+        clock: Clock,
+    ) -> None:
+        self._client = client
+        self._job_id = job_id
+        self._display = display
+        self._supervise = supervise
+        self._clock = clock
+        self._away_since_s: float | None = None
+
+    def until_ended(self, wanted: Interrupts) -> JobView:
+        """The job as it ended. Raises Stopped as soon as a stop is wanted."""
+        while True:  # ends with the job, a wish to stop, or COORDINATOR_AWAY_MAX_S of silence
+            view = self._look()
+            if view is not None and has_ended(view):
+                return view
+            self._supervise()
+            if wanted.wait(POLL_S):
+                raise Stopped
+
+    def cancel(self, wanted: Interrupts) -> JobView | None:
+        """Cancel it and wait for its end; None when it had not ended within CANCEL_MAX_S."""
+        deadline_s = self._clock.monotonic_s() + CANCEL_MAX_S
+        asked = False
+        while self._clock.monotonic_s() < deadline_s:
+            asked = asked or self._ask_to_cancel()
+            view = self._look()
+            if view is not None and has_ended(view):
+                return view
+            self._supervise()
+            wanted.pause(POLL_S)
+        return None
+
+    def _ask_to_cancel(self) -> bool:
+        try:
+            self._client.cancel_job(self._job_id)
+        except Unavailable:
+            return False
+        return True
+
+    def _look(self) -> JobView | None:
+        try:
+            view = self._client.job(self._job_id)
+        except Unavailable as error:
+            self._note_absence(error)
+            return None
+        if self._away_since_s is not None:
+            self._away_since_s = None
+            self._display.note("the coordinator is back")
+        self._display.job(view)
+        return view
+
+    def _note_absence(self, error: Unavailable) -> None:
+        now_s = self._clock.monotonic_s()
+        if self._away_since_s is None:
+            self._away_since_s = now_s
+            self._display.note("no coordinator answers; the job goes on, waiting for one")
+        if now_s - self._away_since_s > COORDINATOR_AWAY_MAX_S:
+            raise error

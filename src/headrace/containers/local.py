@@ -1,0 +1,154 @@
+"""A child process on this machine, in a session of its own, with a log file.
+
+The session is what makes "all it started" a set that can be named: a worker's JVM is in its
+process group, but Spark's Python daemons make groups of their own and stay in the session.
+A terminal's Ctrl-C does not reach it either: whoever started it decides how it ends.
+
+Its standard input is a pipe that this process holds open. When this process dies, however it
+dies, the pipe closes, and a child started with `--with-parent` ends itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import psutil
+
+from headrace.clock import Clock, SystemClock
+from headrace.containers.container import Exited, Running, Status
+
+LOG_BYTES_MAX = 10_000_000  # a larger log is put aside when the process starts
+TAIL_BYTES_MAX = 65_536
+POLL_S = 0.05
+KILL_WAIT_S = 5.0  # for the kernel to take a killed process away
+SWEEPS_MAX = 5  # a process may be born between listing a session and killing it
+
+
+class LocalProcess:
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        *,
+        log: Path,
+        environment: Mapping[str, str],
+        clock: Clock | None = None,
+    ) -> None:
+        self.name = name
+        self.argv = list(argv)  # may be changed between two starts
+        self._log = log
+        self._environment = dict(environment)
+        self._clock: Clock = clock or SystemClock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_start = 0
+        self._never = threading.Event()
+
+    @property
+    def log_location(self) -> str:
+        return str(self._log)
+
+    def start(self) -> None:
+        assert self._process is None or self._process.returncode is not None, "it runs already"
+        self._log.parent.mkdir(parents=True, exist_ok=True)
+        if self._log.exists() and self._log.stat().st_size > LOG_BYTES_MAX:
+            self._log.replace(self._log.with_suffix(self._log.suffix + ".1"))
+        with self._log.open("ab") as log:
+            self._log_start = log.tell()
+            self._process = subprocess.Popen(  # noqa: S603 - argv is ours, and no shell reads it
+                self.argv,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                start_new_session=True,
+            )
+
+    def status(self) -> Status | None:
+        if self._process is None:
+            return None
+        if self._process.returncode is None and self._has_exited():
+            self._take_away(self._process)
+        code = self._process.returncode
+        return Running(self._process.pid) if code is None else Exited(code)
+
+    def stop(self, *, grace_s: float) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        if not self._has_exited():
+            process.send_signal(signal.SIGTERM)
+            self._wait_for_exit(grace_s)
+        self._take_away(process)
+
+    def kill(self) -> None:
+        """End it and its process group at once, and wait for nothing: fit for a signal handler."""
+        if self._process is not None and self._process.returncode is None:
+            _signal_group(self._process.pid, signal.SIGKILL)
+
+    def log_since_start(self) -> list[str]:
+        """The last lines it wrote, of this start only."""
+        if not self._log.exists():
+            return []
+        with self._log.open("rb") as log:
+            end = log.seek(0, os.SEEK_END)
+            log.seek(max(self._log_start, end - TAIL_BYTES_MAX))
+            return log.read().decode(errors="replace").splitlines()
+
+    def _has_exited(self) -> bool:
+        """Whether it ended. It is left unreaped, so that its session id is nobody else's yet."""
+        assert self._process is not None
+        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
+        return os.waitid(os.P_PID, self._process.pid, flags) is not None
+
+    def _wait_for_exit(self, limit_s: float) -> bool:
+        deadline_s = self._clock.monotonic_s() + limit_s
+        while not self._has_exited():
+            if self._clock.monotonic_s() >= deadline_s:
+                return False
+            self._never.wait(POLL_S)
+        return True
+
+    def _take_away(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill whatever is left of its session, then reap it."""
+        _signal_group(process.pid, signal.SIGKILL)
+        self._wait_for_exit(KILL_WAIT_S)
+        for _ in range(SWEEPS_MAX):
+            left = _session_members(process.pid)
+            if not left:
+                break
+            for pid in left:
+                _signal(pid, signal.SIGKILL)
+            self._never.wait(POLL_S)
+        process.wait(KILL_WAIT_S)
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def _session_members(session: int) -> list[int]:
+    return [pid for pid in psutil.pids() if pid != session and _session_of(pid) == session]
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):  # ended meanwhile, or somebody else's
+        return None
+
+
+def _signal_group(leader: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(leader, number)
+    except (ProcessLookupError, PermissionError):  # all of it ended (macOS says the second)
+        return
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return

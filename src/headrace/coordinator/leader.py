@@ -1,0 +1,102 @@
+"""Lead for as long as the store says so, and stop believing it a little earlier.
+
+`Candidate.step` and `Leadership.renew` are single steps; the loops that repeat them only wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, field
+
+from sqlalchemy import Engine
+
+from headrace.clock import Clock
+from headrace.errors import StoreUnavailable
+from headrace.seams import seam
+from headrace.store import leases
+from headrace.store.engine import is_sqlite, reading, writing
+from headrace.store.fence import Term
+from headrace.store.hint import Hint
+from headrace.store.leases import Lease, Watch
+
+log = logging.getLogger(__name__)
+
+CAMPAIGN_INTERVAL_S = 0.1  # between two looks at the lease
+RENEW_SHARE = 1 / 3  # of the ttl, between two renewals
+MARGIN_SHARE = 1 / 6  # of the ttl: so much earlier does a leader stop believing
+
+
+@dataclass(slots=True)
+class Leadership:
+    """A term that was won, and until when this process may trust it without asking."""
+
+    term: Term
+    ttl_s: float
+    trusted_until_s: float  # on the monotonic clock of this process
+    renewals: int = 0
+    over: threading.Event = field(default_factory=threading.Event)
+
+    @classmethod
+    def won(cls, term: Term, *, asked_at_s: float, ttl_s: float) -> Leadership:
+        """Count from before the question: a slow answer must not lengthen the term."""
+        return cls(term, ttl_s, asked_at_s + ttl_s * (1 - MARGIN_SHARE))
+
+    def trusted(self, now_s: float) -> bool:
+        return not self.over.is_set() and now_s < self.trusted_until_s
+
+    def renew(self, engine: Engine, clock: Clock) -> bool:
+        """Show that we live. False: the term is over, by the store's word or by the clock's."""
+        asked_at_s = clock.monotonic_s()
+        self.renewals += 1
+        try:
+            with writing(engine) as conn:
+                held = leases.renew(conn, self.term, renewals=self.renewals)
+        except StoreUnavailable as error:
+            # Not an answer. The term lasts while it is trusted, and is asked for again.
+            log.warning("lease not renewed", extra={"term": self.term.epoch, "reason": str(error)})
+            return self.trusted(clock.monotonic_s())
+        if held:
+            self.trusted_until_s = asked_at_s + self.ttl_s * (1 - MARGIN_SHARE)
+        return held and self.trusted(clock.monotonic_s())
+
+
+class Candidate:
+    """Looks at the lease until it may be taken, then takes it."""
+
+    def __init__(
+        self, engine: Engine, hint: Hint, clock: Clock, *, holder: str, address: str, ttl_s: float
+    ) -> None:
+        self._engine, self._hint, self._clock = engine, hint, clock
+        self._holder, self._address, self._ttl_s = holder, address, ttl_s
+        self._watch = Watch(clock, ttl_s=ttl_s)
+        self.seen: Lease | None = None
+
+    def step(self) -> Leadership | None:
+        """Look once; take the lease if it was resigned, is stale, or its holder is dead."""
+        asked_at_s = self._clock.monotonic_s()
+        with reading(self._engine) as conn:
+            self.seen = seen = leases.read(conn)
+        stale = self._watch.free_to_take(seen)
+        hinted = self._hint.try_acquire()
+        if not stale and not (hinted and seen is not None and seen.hinted):
+            return None
+        seam("before the lease is taken")
+        try:
+            with writing(self._engine) as conn:
+                term = leases.take(
+                    conn, seen, holder=self._holder, address=self._address, hinted=hinted
+                )
+        except StoreUnavailable:
+            if stale and seen is not None:
+                self._free_the_store(seen)
+            return None
+        return term and Leadership.won(term, asked_at_s=asked_at_s, ttl_s=self._ttl_s)
+
+    def _free_the_store(self, stale: Lease) -> None:
+        """On SQLite a process stopped inside a write transaction stops everybody."""
+        if is_sqlite(self._engine) and leases.kill_stuck_holder(stale.holder):
+            log.warning(
+                "killed the former leader: its lease is stale and it holds the store's lock",
+                extra={"holder": stale.holder, "term": stale.epoch},
+            )

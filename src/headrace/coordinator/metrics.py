@@ -1,0 +1,43 @@
+"""What a coordinator counts, for Prometheus. One registry a coordinator, none global."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.leading = Gauge(
+            "headrace_leading", "1 while this coordinator leads", registry=self.registry
+        )
+        self.term = Gauge(
+            "headrace_term",
+            "The leader's term as this coordinator last saw it",
+            registry=self.registry,
+        )
+        self.sync_batch = Histogram(
+            "headrace_sync_batch",
+            "Syncs answered in one transaction",
+            buckets=BATCH_BUCKETS,
+            registry=self.registry,
+        )
+        self.sync_seconds = Histogram(
+            "headrace_sync_transaction_seconds",
+            "Time of one such transaction",
+            registry=self.registry,
+        )
+        self.reconcile_failures = Counter(
+            "headrace_reconcile_failures",
+            "Objects whose reconciling raised",
+            registry=self.registry,
+        )
+        self.jobs = Gauge("headrace_jobs", "Jobs in the store", ["status"], registry=self.registry)
+        self.tasks = Gauge(
+            "headrace_tasks", "Tasks in the store", ["status"], registry=self.registry
+        )
+        self.workers = Gauge(
+            "headrace_workers", "Registered workers", ["group"], registry=self.registry
+        )

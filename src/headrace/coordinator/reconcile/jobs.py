@@ -1,0 +1,168 @@
+"""Jobs: one step nearer to what was asked, or to the end.
+
+admit     all pipelines get a task at once, when all of them can have a slot
+stop      a job that fails or is cancelled has its executions stopped
+settle    what an ended execution left open is finished or aborted, by a control task (E6)
+end       the job's status follows from its pipelines'
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from headrace.clock import Clock
+from headrace.model.ids import Ids
+from headrace.model.job import (
+    JOB_ENDED,
+    PIPELINE_ENDED,
+    JobStatus,
+    PipelineStatus,
+    check_job_transition,
+    next_job_status,
+)
+from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
+from headrace.store import epochs, jobs, tasks, workers
+from headrace.store.jobs import Job, Pipeline
+from headrace.store.tasks import Task
+
+log = logging.getLogger(__name__)
+
+WAITING = frozenset({JobStatus.CREATED, JobStatus.PENDING})
+ENDING = frozenset({JobStatus.CANCELING, JobStatus.FAILING})
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    job: Job
+    pipelines: Sequence[Pipeline]
+    tasks: Sequence[Task]
+
+    @classmethod
+    def read(cls, conn: Connection, job_id: str) -> _View | None:
+        job = jobs.get(conn, job_id)
+        if job is None or job.status in JOB_ENDED:
+            return None
+        return cls(job, jobs.pipelines_of(conn, job_id), tasks.of_job(conn, job_id))
+
+    def next_status(self) -> JobStatus:
+        return next_job_status(
+            self.job.status,
+            [p.status for p in self.pipelines],
+            cancel_wanted=self.job.wanted_cancel,
+        )
+
+    def task_of(self, pipeline: Pipeline, kind: TaskKind) -> Task | None:
+        found = [t for t in self.tasks if t.pipeline == pipeline.number and t.kind is kind]
+        return found[-1] if found else None
+
+
+class Jobs:
+    name = "jobs"
+
+    def __init__(self, clock: Clock, ids: Ids, *, ring_worker: Callable[[str], None]) -> None:
+        self._clock, self._ids, self._ring_worker = clock, ids, ring_worker
+
+    def due(self, conn: Connection, key: str) -> bool:
+        view = _View.read(conn, key)
+        if view is None:
+            return False
+        if view.job.status in WAITING and not view.job.wanted_cancel:
+            return view.job.waits_for is None or _waits_for(conn, view) != view.job.waits_for
+        return view.job.status in ENDING or view.next_status() is not view.job.status
+
+    def reconcile(self, conn: Connection, key: str) -> None:
+        view = _View.read(conn, key)
+        if view is None:
+            return
+        if view.job.status in WAITING and not view.job.wanted_cancel:
+            self._admit(conn, view)
+        elif (target := view.next_status()) is not view.job.status:
+            self._move(conn, view, target)
+        if (view := _View.read(conn, key)) and view.job.status in ENDING:
+            self._wind_down(conn, view)
+
+    def _move(self, conn: Connection, view: _View, target: JobStatus) -> None:
+        check_job_transition(view.job.id, view.job.status, target)
+        failed = target in {JobStatus.FAILING, JobStatus.FAILED}
+        error = next((p.error for p in view.pipelines if p.error), None) if failed else None
+        jobs.change(conn, view.job, target, now_ms=self._clock.wall_ms(), error=error)
+        log.info("job moved", extra={"job": view.job.id, "from": view.job.status, "to": target})
+
+    def _admit(self, conn: Connection, view: _View) -> None:
+        waits_for = _waits_for(conn, view)
+        now_ms = self._clock.wall_ms()
+        if waits_for is not None:
+            jobs.change(conn, view.job, JobStatus.PENDING, now_ms=now_ms, waits_for=waits_for)
+            return
+        env = jobs.spec_of(conn, view.job.id).env
+        for pipeline in view.pipelines:
+            task_id = self._ids.new()
+            tasks.plan(
+                conn,
+                task_id=task_id,
+                kind=TaskKind.PIPELINE,
+                lane=Lane.SLOT,
+                group=view.job.group,
+                job_id=view.job.id,
+                pipeline=pipeline.number,
+                payload={"retry_times": env.retry_times, "retry_interval_s": env.retry_interval_s},
+                now_ms=now_ms,
+            )
+            jobs.change_pipeline(
+                conn, view.job.id, pipeline.number, PipelineStatus.SCHEDULED, task_id=task_id
+            )
+        jobs.change(conn, view.job, JobStatus.SCHEDULED, now_ms=now_ms)
+
+    def _wind_down(self, conn: Connection, view: _View) -> None:
+        """Stop what runs, settle what is open, and end each pipeline that has nothing left."""
+        now_ms = self._clock.wall_ms()
+        for worker in tasks.want_stop(conn, view.job.id):
+            self._ring_worker(worker)
+        tasks.cancel_unclaimed(conn, view.job.id, now_ms=now_ms)
+        view = _View(view.job, view.pipelines, tasks.of_job(conn, view.job.id))
+        for pipeline in view.pipelines:
+            running = view.task_of(pipeline, TaskKind.PIPELINE)
+            if pipeline.status in PIPELINE_ENDED or (running and running.status not in ENDED):
+                continue
+            self._settle(conn, view, pipeline, now_ms=now_ms)
+
+    def _settle(self, conn: Connection, view: _View, pipeline: Pipeline, *, now_ms: int) -> None:
+        open_epoch = epochs.open_one(conn, view.job.incarnation, pipeline.number)
+        settle = view.task_of(pipeline, TaskKind.SETTLE)
+        failing = pipeline.status is PipelineStatus.FAILING
+        end = PipelineStatus.FAILED if failing else PipelineStatus.CANCELED
+        if open_epoch is None:
+            jobs.change_pipeline(conn, view.job.id, pipeline.number, end)
+        elif settle is None:
+            tasks.plan(
+                conn,
+                task_id=self._ids.new(),
+                kind=TaskKind.SETTLE,
+                lane=Lane.CONTROL,
+                group=view.job.group,
+                job_id=view.job.id,
+                pipeline=pipeline.number,
+                now_ms=now_ms,
+            )
+        elif settle.status is TaskStatus.FAILED:
+            jobs.change_pipeline(
+                conn,
+                view.job.id,
+                pipeline.number,
+                PipelineStatus.FAILED,
+                error=f"epoch {open_epoch.epoch} could not be settled: {settle.error}",
+            )
+
+
+def _waits_for(conn: Connection, view: _View) -> str | None:
+    """What the job waits for, or None when it can be admitted."""
+    group, needed = view.job.group, len(view.pipelines)
+    slots = workers.slots_by_group(conn).get(group, 0)
+    free = slots - tasks.busy_by_group(conn).get(group, 0)
+    if free >= needed:
+        return None
+    return f"{needed} free slots in group {group!r}; it has {max(0, free)} of {slots}"

@@ -1,0 +1,49 @@
+"""Workers that fell silent: unregister, then requeue what they held (T5)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, Engine
+
+from headrace.clock import Clock
+from headrace.coordinator import reports
+from headrace.coordinator.roster import Roster
+from headrace.store import tasks, workers
+from headrace.store.engine import reading
+
+log = logging.getLogger(__name__)
+
+REQUEUE_MAX = 200  # tasks put back in one transaction; the next pass takes the rest
+
+
+class Workers:
+    name = "workers"
+
+    def __init__(self, roster: Roster, clock: Clock) -> None:
+        self._roster, self._clock = roster, clock
+
+    def keys(self, engine: Engine) -> Sequence[str]:
+        with reading(engine) as conn:
+            registered = [worker.id for worker in workers.registered(conn)]
+            lost = {task.worker_id or "" for task in tasks.of_unregistered(conn, most=REQUEUE_MAX)}
+        return [*(w for w in registered if self._roster.expired(w)), *sorted(lost)]
+
+    def due(self, conn: Connection, key: str) -> bool:
+        return self._roster.expired(key) or not workers.is_registered(conn, key)
+
+    def reconcile(self, conn: Connection, key: str) -> None:
+        silent_s = self._roster.silent_for_s(key)
+        if workers.unregister(conn, key):
+            log.warning("worker lost", extra={"worker": key, "silent_s": round(silent_s)})
+            self._roster.forget(key)
+        now_ms = self._clock.wall_ms()
+        for task in tasks.of_unregistered(conn, most=REQUEUE_MAX):
+            reports.attempt_failed(
+                conn,
+                task,
+                f"worker {task.worker_id} is gone (no word from it for {silent_s:.0f} s)",
+                retry=True,
+                now_ms=now_ms,
+            )

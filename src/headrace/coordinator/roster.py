@@ -1,0 +1,61 @@
+"""What a leader knows of each worker in its own term: when it last spoke, and what it was told.
+
+Memory only, on this process's monotonic clock: no two clocks are ever compared. A worker that has
+not spoken to this leader yet counts as seen at the take-over, so a new leader gives everybody one
+full timeout before one may strike (D1).
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from headrace.clock import Clock
+
+
+@dataclass(slots=True)
+class _Presence:
+    seen_at_s: float
+    sync: int = 0  # the highest sync number it sent
+    number: int = 0  # of the last answer made for it
+
+
+class Roster:
+    def __init__(self, clock: Clock, *, timeout_s: float) -> None:
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._took_over_at_s = clock.monotonic_s()
+        self._present: dict[str, _Presence] = {}
+        self._lock = threading.Lock()
+
+    def _of(self, worker: str) -> _Presence:
+        return self._present.setdefault(worker, _Presence(self._took_over_at_s))
+
+    def heard(self, worker: str, sync: int) -> bool:
+        """Note a sync. False: it is older than one already heard, and says nothing new."""
+        with self._lock:
+            presence = self._of(worker)
+            presence.seen_at_s = self._clock.monotonic_s()
+            if sync < presence.sync:
+                return False
+            presence.sync = sync
+            return True
+
+    def next_number(self, worker: str) -> int:
+        with self._lock:
+            presence = self._of(worker)
+            presence.number += 1
+            return presence.number
+
+    def forget(self, worker: str) -> None:
+        with self._lock:
+            self._present.pop(worker, None)
+
+    def silent_for_s(self, worker: str) -> float:
+        with self._lock:
+            presence = self._present.get(worker)
+        seen_at_s = presence.seen_at_s if presence else self._took_over_at_s
+        return self._clock.monotonic_s() - seen_at_s
+
+    def expired(self, worker: str) -> bool:
+        return self.silent_for_s(worker) > self._timeout_s

@@ -1,0 +1,182 @@
+"""One coordinator: what starts and stops, and in which order.
+
+It campaigns for as long as it runs. While it leads, a `LeaderTerm` lives; everything else
+(reads, commands) works on any node, and needs none.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass
+
+from headrace.clock import Clock
+from headrace.coordinator.bell import Bell
+from headrace.coordinator.commands import Commands
+from headrace.coordinator.leader import (
+    CAMPAIGN_INTERVAL_S,
+    RENEW_SHARE,
+    Candidate,
+    Leadership,
+)
+from headrace.coordinator.metrics import Metrics
+from headrace.coordinator.term import LeaderTerm
+from headrace.errors import NotLeader, StoreUnavailable
+from headrace.model.ids import Ids
+from headrace.store import leases
+from headrace.store.engine import open_store, reading, writing
+from headrace.store.hint import open_hint
+from headrace.store.leases import Lease
+from headrace.store.migrate import prepare_store
+
+log = logging.getLogger(__name__)
+
+STOP_TIMEOUT_S = 10.0  # for the leader's thread to hand over and end
+STORE_AWAY_PAUSE_S = 1.0  # between two looks at a store that is away
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    store_url: str
+    address: str  # where others reach this coordinator
+    ttl_s: float = 3.0
+    heartbeat_timeout_s: float = 60.0
+
+
+class Coordinator:
+    def __init__(self, options: Options, clock: Clock, ids: Ids) -> None:
+        self.options = options
+        self.engine = open_store(options.store_url, ttl_s=options.ttl_s)
+        prepare_store(self.engine)
+        # Renewals have their own connections: a long pass or a full pool must not lose the lease.
+        self._lease_engine = open_store(options.store_url, ttl_s=options.ttl_s)
+        self._hint = open_hint(self._lease_engine)
+        self._clock, self._ids = clock, ids
+        self.bell = Bell()
+        self.metrics = Metrics()
+        self.commands = Commands(self.engine, clock, ids)
+        self._stopping = self.commands.stopping
+        self._led: LeaderTerm | None = None
+        self._leadership: Leadership | None = None
+        self._seen: Lease | None = None
+        self._thread = threading.Thread(target=self._run, name="leader", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def begin_stop(self) -> None:
+        """Hand over at once; `stop` then waits for it. Safe to call from a signal handler."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        self.begin_stop()
+        self._thread.join(STOP_TIMEOUT_S)
+        self._hint.release()
+        self._lease_engine.dispose()
+        self.engine.dispose()
+
+    @property
+    def leading(self) -> Leadership | None:
+        """The current term, while it can be trusted."""
+        leadership = self._leadership
+        trusted = leadership is not None and leadership.trusted(self._clock.monotonic_s())
+        return leadership if trusted else None
+
+    def led(self) -> LeaderTerm:
+        """The running term, for those who speak to the leader; NotLeader says where it is."""
+        term = self._led
+        if term is None or self.leading is None:
+            raise NotLeader(self.leader_address())
+        return term
+
+    def led_now(self) -> LeaderTerm:
+        """As `led`, without asking the store where the leader is: for the event loop's thread."""
+        term = self._led
+        if term is None or self.leading is None:
+            raise NotLeader(self._last_seen_leader())
+        return term
+
+    def look_at(self, job_id: str) -> None:
+        """A command came in here: when this node leads, it need not wait to hear of it."""
+        if (term := self._led) is not None:
+            term.look_at([job_id])
+
+    def _last_seen_leader(self) -> str | None:
+        seen = self._seen
+        usable = seen is not None and seen.address not in {"", self.options.address}
+        return seen.address if seen is not None and usable else None
+
+    def leader_address(self) -> str | None:
+        if self.leading is not None:
+            return self.options.address
+        with reading(self.engine) as conn:
+            self._seen = leases.read(conn)
+        return self._last_seen_leader()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            leadership = self._campaign()
+            if leadership is None:
+                return
+            try:
+                self._lead(leadership)
+            except Exception:
+                log.exception("leading failed", extra={"term": leadership.term.epoch})
+            finally:
+                self._step_down(leadership)
+
+    def _campaign(self) -> Leadership | None:
+        candidate = Candidate(
+            self._lease_engine,
+            self._hint,
+            self._clock,
+            holder=leases.this_process(),
+            address=self.options.address,
+            ttl_s=self.options.ttl_s,
+        )
+        while not self._stopping.wait(CAMPAIGN_INTERVAL_S):
+            try:
+                won = candidate.step()
+            except StoreUnavailable as error:
+                log.warning("store away", extra={"reason": str(error)})
+                self._stopping.wait(STORE_AWAY_PAUSE_S)
+                continue
+            self._seen = candidate.seen
+            self.metrics.term.set(candidate.seen.epoch if candidate.seen else 0)
+            if won is not None:
+                return won
+        return None
+
+    def _lead(self, leadership: Leadership) -> None:
+        log.info("leading", extra={"term": leadership.term.epoch, "address": self.options.address})
+        term = LeaderTerm(
+            self.engine,
+            leadership,
+            self._clock,
+            self._ids,
+            self.bell,
+            self.metrics,
+            heartbeat_timeout_s=self.options.heartbeat_timeout_s,
+        )
+        term.start()
+        self._led, self._leadership = term, leadership
+        self.metrics.leading.set(1)
+        self.metrics.term.set(leadership.term.epoch)
+        interval_s = self.options.ttl_s * RENEW_SHARE
+        while not self._stopping.wait(interval_s):
+            if leadership.over.is_set() or not leadership.renew(self._lease_engine, self._clock):
+                log.warning("no longer leading", extra={"term": leadership.term.epoch})
+                return
+
+    def _step_down(self, leadership: Leadership) -> None:
+        self.metrics.leading.set(0)
+        term, self._led, self._leadership = self._led, None, None
+        if term is not None:
+            term.stop()
+        try:
+            with writing(self._lease_engine) as conn:
+                if leases.resign(conn, leadership.term):
+                    log.info("handed over", extra={"term": leadership.term.epoch})
+        except StoreUnavailable as error:
+            log.warning("lease not resigned", extra={"reason": str(error)})
+        self._hint.release()

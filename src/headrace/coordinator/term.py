@@ -1,0 +1,192 @@
+"""All that runs while this coordinator leads, and only then. Made anew for each term."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable
+
+from sqlalchemy import Connection, Engine
+
+from headrace.clock import Clock
+from headrace.coordinator import reports
+from headrace.coordinator.bell import Bell
+from headrace.coordinator.dispatch import Dispatch, Touched
+from headrace.coordinator.leader import Leadership
+from headrace.coordinator.metrics import Metrics
+from headrace.coordinator.reconcile.jobs import Jobs
+from headrace.coordinator.reconcile.loop import run_once
+from headrace.coordinator.reconcile.workers import Workers
+from headrace.coordinator.roster import Roster
+from headrace.coordinator.writer import Writer
+from headrace.errors import Fenced, LeaderFenced, Unavailable
+from headrace.model.ids import Ids
+from headrace.protocol.messages import Goodbye, Register, Registered
+from headrace.store import claims, jobs, tasks, workers
+from headrace.store.engine import reading
+from headrace.store.wake import open_waker
+from headrace.store.workers import Worker
+
+log = logging.getLogger(__name__)
+
+PASS_INTERVAL_S = 0.5  # between two looks at everything, when nothing calls for one
+WAKE_TIMEOUT_S = 0.5  # so long at most does the waker's thread not look at the stop flag
+STOP_TIMEOUT_S = 5.0  # for each thread of a term to end
+ANSWER_TIMEOUT_S = 10.0  # for the writer to do what a worker asked
+PAGE_MAX = 200  # open jobs read at a time
+
+
+class LeaderTerm:
+    def __init__(
+        self,
+        engine: Engine,
+        leadership: Leadership,
+        clock: Clock,
+        ids: Ids,
+        bell: Bell,
+        metrics: Metrics,
+        *,
+        heartbeat_timeout_s: float,
+    ) -> None:
+        self._engine, self._leadership, self._clock = engine, leadership, clock
+        self._bell, self._metrics = bell, metrics
+        self._heartbeat_timeout_s = heartbeat_timeout_s
+        self.roster = Roster(clock, timeout_s=heartbeat_timeout_s)
+        self.writer = Writer(
+            engine,
+            leadership.term,
+            Dispatch(leadership.term, self.roster, clock),
+            committed=self._committed,
+            fenced=self._fenced,
+            metrics=metrics,
+        )
+        self._jobs = Jobs(clock, ids, ring_worker=bell.ring_worker)
+        self._workers = Workers(self.roster, clock)
+        self._news = threading.Event()
+        self._named: set[str] = set()
+        self._lock = threading.Lock()
+        self._waker = open_waker(engine)
+        self._threads = [
+            threading.Thread(target=self._reconcile, name="reconcile", daemon=True),
+            threading.Thread(target=self._listen, name="waker", daemon=True),
+        ]
+
+    def start(self) -> None:
+        self.writer.start()
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._leadership.over.set()
+        self._news.set()
+        self._waker.close()
+        self.writer.stop(timeout_s=STOP_TIMEOUT_S)
+        for thread in self._threads:
+            thread.join(STOP_TIMEOUT_S)
+        self._bell.ring_all()
+
+    def look_at(self, job_ids: Iterable[str]) -> None:
+        """These jobs may have something to do."""
+        with self._lock:
+            self._named |= set(job_ids)
+        self._news.set()
+
+    def register(self, said: Register) -> Registered:
+        """Add a worker. Its term begins with it, and so does its silence."""
+        now_ms = self._clock.wall_ms()
+        worker = Worker(
+            id=said.worker,
+            group=said.group,
+            slots=said.slots,
+            control_slots=said.control_slots,
+            version=said.version,
+            host=said.host,
+            pid=said.pid,
+            spark_application=said.spark_application,
+            registered_at_ms=now_ms,
+            seen_at_ms=now_ms,
+        )
+        self.writer.do(lambda conn: workers.register(conn, worker)).result(ANSWER_TIMEOUT_S)
+        self.roster.heard(said.worker, 0)
+        log.info("worker registered", extra={"worker": said.worker, "group": said.group})
+        self._news.set()
+        return Registered(
+            term=self._leadership.term.epoch,
+            heartbeat_timeout_ms=int(self._heartbeat_timeout_s * 1000),
+        )
+
+    def goodbye(self, said: Goodbye) -> None:
+        """A worker goes: take its last reports, then what it still holds goes to others."""
+        now_ms = self._clock.wall_ms()
+
+        def work(conn: Connection) -> None:
+            for report in said.reports:
+                reports.apply(conn, report, now_ms=now_ms)
+            workers.unregister(conn, said.worker)
+            for task in claims.assigned_to(conn, [said.worker]):
+                tasks.give_back(conn, task.claim)
+
+        self.writer.do(work).result(ANSWER_TIMEOUT_S)
+        self.roster.forget(said.worker)
+        log.info("worker left", extra={"worker": said.worker})
+        self._news.set()
+
+    def _committed(self, touched: Touched) -> None:
+        if touched.jobs:
+            self.look_at(touched.jobs)
+
+    def _fenced(self, error: LeaderFenced) -> None:
+        log.warning("leader fenced", extra={"term": error.held, "current": error.current})
+        self._leadership.over.set()
+        self._news.set()
+
+    def _listen(self) -> None:
+        while not self._leadership.over.is_set():
+            if self._waker.wait(WAKE_TIMEOUT_S):
+                self._look_at_wanted()
+
+    def _look_at_wanted(self) -> None:
+        """Somebody wrote something, perhaps a command on another node."""
+        try:
+            with reading(self._engine) as conn:
+                wanted = jobs.wanted_ids(conn, most=PAGE_MAX)
+            self.look_at(wanted)
+        except Unavailable as error:
+            log.warning("store away", extra={"reason": str(error)})
+
+    def _reconcile(self) -> None:
+        """The first pass is the recovery pass: it looks at everything this term inherits."""
+        everything = True
+        while self._leadership.trusted(self._clock.monotonic_s()):
+            with self._lock:
+                named, self._named = self._named, set()
+            try:
+                self._pass(named, everything=everything)
+            except LeaderFenced as error:
+                self._fenced(error)
+                return
+            except (Fenced, Unavailable) as error:
+                log.warning("pass broken off", extra={"reason": str(error)})
+            everything = not self._news.wait(PASS_INTERVAL_S)
+            self._news.clear()
+
+    def _pass(self, named: set[str], *, everything: bool) -> None:
+        term = self._leadership.term
+        if everything:
+            run_once(self._engine, term, self._workers, self._workers.keys(self._engine))
+        for page in self._pages() if everything else [sorted(named)]:
+            failed = run_once(self._engine, term, self._jobs, page).failed
+            self._metrics.reconcile_failures.inc(len(failed))
+        with reading(self._engine) as conn:
+            planned = tasks.planned_by_group(conn, now_ms=self._clock.wall_ms())
+        self._bell.ring_for(planned)
+
+    def _pages(self) -> Iterable[list[str]]:
+        after = ""
+        while True:
+            with reading(self._engine) as conn:
+                page = list(jobs.open_ids(conn, after=after, most=PAGE_MAX))
+            if not page:
+                return
+            yield page
+            after = page[-1]

@@ -1,0 +1,188 @@
+"""One thread that answers all syncs: it drains a queue into one transaction at a time.
+
+An fsync per request would allow a few hundred requests a second, whatever else is done. So the
+syncs that arrive while one transaction commits make up the next one. Nobody waits for a batch to
+fill; an answer leaves only after its commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+
+from headrace.coordinator.dispatch import Dispatch, Touched
+from headrace.coordinator.metrics import Metrics
+from headrace.errors import Fenced, HeadraceError, LeaderFenced, NotLeader, Unavailable
+from headrace.protocol.messages import Answer, Sync
+from headrace.seams import seam
+from headrace.store.engine import open_writer, writing_on
+from headrace.store.fence import Term, check_fence
+
+log = logging.getLogger(__name__)
+
+BATCH_MAX = 256  # syncs in one transaction
+QUEUE_MAX = 4096  # syncs waiting; more are told to come again
+
+
+Work = Callable[[Connection], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ask:
+    """A sync to answer, or other work for the same transaction."""
+
+    what: Sync | Work
+    answer: Future[Any] = field(default_factory=Future[Any])
+
+
+class Writer:
+    """Runs for one term. `fenced` is called once when the term turns out to be over."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        term: Term,
+        dispatch: Dispatch,
+        *,
+        committed: Callable[[Touched], None],
+        fenced: Callable[[LeaderFenced], None],
+        metrics: Metrics,
+    ) -> None:
+        self._engine, self._term, self._dispatch = engine, term, dispatch
+        self._committed, self._fenced, self._metrics = committed, fenced, metrics
+        self._queue: queue.Queue[Ask | None] = queue.Queue(QUEUE_MAX)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, *, timeout_s: float) -> None:
+        self._over.set()
+        try:
+            self._queue.put(None, timeout=timeout_s)
+        except queue.Full:
+            log.warning("writer queue is full at stop")
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def ask(self, sync: Sync) -> Future[Answer]:
+        return self._put(Ask(sync))
+
+    def do(self, work: Work) -> Future[Any]:
+        """Have `work` done under the term. On SQLite many writers starve each other; one can't."""
+        return self._put(Ask(work))
+
+    def _put(self, ask: Ask) -> Future[Any]:
+        if self._over.is_set():
+            ask.answer.set_exception(NotLeader(None))
+            return ask.answer
+        try:
+            self._queue.put_nowait(ask)
+        except queue.Full:
+            ask.answer.set_exception(Unavailable("too many syncs at once; come again"))
+        return ask.answer
+
+    def _run(self) -> None:
+        conn = open_writer(self._engine)
+        try:
+            while batch := self._drain():
+                self._serve(conn, batch)
+        finally:
+            conn.close()
+            self._refuse_the_rest()
+
+    def _drain(self) -> list[Ask]:
+        """Block for the first, then take what is there. Empty: the term is over."""
+        first = self._queue.get()
+        batch = [first] if first is not None else []
+        while len(batch) < BATCH_MAX and not self._over.is_set():
+            try:
+                ask = self._queue.get_nowait()
+            except queue.Empty:
+                break
+            if ask is not None:
+                batch.append(ask)
+        return batch if not self._over.is_set() else self._refuse(batch)
+
+    def _serve(self, conn: Connection, batch: Sequence[Ask]) -> None:
+        try:
+            self._transact(conn, batch)
+        except LeaderFenced as error:
+            self._over.set()
+            self._refuse(batch)
+            self._fenced(error)
+        except HeadraceError as error:
+            _fail(batch, error)
+        except Exception:
+            log.exception("sync batch failed", extra={"syncs": len(batch)})
+            if len(batch) == 1:
+                _fail(batch, Unavailable("the coordinator failed to answer; its log says why"))
+                return
+            for ask in batch:  # a poisoned one must not fail its neighbours
+                self._serve(conn, [ask])
+
+    def _transact(self, conn: Connection, batch: Sequence[Ask]) -> None:
+        touched = Touched()
+        seam("before sync transaction")
+        self._metrics.sync_batch.observe(len(batch))
+        with self._metrics.sync_seconds.time(), writing_on(conn):
+            check_fence(conn, self._term)
+            answers = self._apply(conn, batch, touched)
+        seam("sync committed, before answer")
+        for ask in batch:
+            _resolve(ask.answer, answers[ask])
+        if touched.running:
+            seam("epoch running")
+        self._committed(touched)
+
+    def _apply(
+        self, conn: Connection, batch: Sequence[Ask], touched: Touched
+    ) -> Mapping[Ask, object]:
+        done: dict[Ask, object] = {}
+        newest: dict[str, Ask] = {}  # by worker: one sync of each can be answered
+        for ask in batch:
+            if isinstance(ask.what, Sync):
+                newest[ask.what.worker] = ask
+            else:
+                done[ask] = ask.what(conn)
+        syncs = [ask.what for ask in newest.values() if isinstance(ask.what, Sync)]
+        answers = dict(zip(newest, self._dispatch.answer(conn, syncs, touched), strict=True))
+        for ask in batch:
+            if isinstance(ask.what, Sync):
+                done[ask] = answers[ask.what.worker]
+        return done
+
+    def _refuse(self, batch: Sequence[Ask]) -> list[Ask]:
+        _fail(batch, NotLeader(None))
+        return []
+
+    def _refuse_the_rest(self) -> None:
+        self._over.set()
+        while True:
+            try:
+                ask = self._queue.get_nowait()
+            except queue.Empty:
+                return
+            if ask is not None:
+                self._refuse([ask])
+
+
+def _resolve(future: Future[Any], answer: object) -> None:
+    # A client that hung up has cancelled its future; what it was given stands, and its next
+    # sync shows that it does not know of it.
+    if future.set_running_or_notify_cancel():
+        future.set_result(answer)
+
+
+def _fail(batch: Sequence[Ask], error: HeadraceError | Fenced) -> None:
+    for ask in batch:
+        if ask.answer.set_running_or_notify_cancel():
+            ask.answer.set_exception(error)

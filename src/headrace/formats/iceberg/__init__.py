@@ -1,0 +1,3 @@
+"""Iceberg tables: stage rows unseen, commit them once, abort, sweep (design: "Iceberg commit")."""
+
+from __future__ import annotations

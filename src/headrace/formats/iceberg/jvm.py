@@ -1,0 +1,91 @@
+"""The few ways in which this package talks to the JVM, all in one place.
+
+py4j has no types, so everything behind `jvm()` is `Any`. Calls that py4j resolves wrongly in some
+JVM starts are made by reflection here; tests/spark/jvm_calls.py tries each on fresh JVMs.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from py4j.protocol import Py4JJavaError as JavaError  # pyright: ignore[reportMissingTypeStubs]
+from pyspark import java_gateway
+from pyspark.sql import SparkSession
+
+_callback_lock = threading.Lock()
+MESSAGE_CHARACTERS_MAX = 300
+CAUSES_MAX = 10
+
+
+def gateway(session: SparkSession) -> Any:
+    return session.sparkContext._gateway  # noqa: SLF001  # pyright: ignore
+
+
+def jvm(session: SparkSession) -> Any:
+    return session.sparkContext._jvm  # noqa: SLF001  # pyright: ignore
+
+
+def scala_context(session: SparkSession) -> Any:
+    return session.sparkContext._jsc.sc()  # noqa: SLF001  # pyright: ignore
+
+
+def sql_status(session: SparkSession) -> Any:
+    return session._jsparkSession.sharedState().statusStore()  # noqa: SLF001  # pyright: ignore
+
+
+def hadoop_configuration(session: SparkSession, extra: Mapping[str, str]) -> Any:
+    """A copy of the session's Hadoop settings with `extra` on top."""
+    own: Any = session.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001  # pyright: ignore
+    copy = jvm(session).org.apache.hadoop.conf.Configuration(own)
+    for key, value in extra.items():
+        copy.set(key, value)
+    return copy
+
+
+def string_array(session: SparkSession, *values: str) -> Any:
+    link = gateway(session)
+    array = link.new_array(link.jvm.String, len(values))
+    for index, value in enumerate(values):
+        array[index] = value
+    return array
+
+
+def string_map(session: SparkSession, values: Mapping[str, str]) -> Any:
+    result = jvm(session).java.util.HashMap()
+    for key, value in values.items():
+        result.put(key, value)
+    return result
+
+
+def singleton(session: SparkSession, class_name: str) -> Any:
+    """`Class.get()`. By reflection: SparkTableCache has two methods named get, and py4j took the
+    wrong one in most JVM starts."""
+    link = gateway(session)
+    found = link.jvm.java.lang.Class.forName(class_name)
+    method = found.getMethod("get", link.new_array(link.jvm.Class, 0))
+    return method.invoke(None, link.new_array(link.jvm.Object, 0))
+
+
+def start_callbacks(session: SparkSession) -> None:
+    """Let the JVM call Python. Once for each JVM, on loopback and a free port."""
+    with _callback_lock:  # pyspark's own check is not safe between threads
+        java_gateway.ensure_callback_server_started(gateway(session))  # pyright: ignore
+
+
+def java_classes(error: JavaError) -> tuple[str, ...]:
+    """Simple class names of a Java exception and its causes, outermost first."""
+    names: list[str] = []
+    cause: Any = error.java_exception
+    while cause is not None and len(names) < CAUSES_MAX:
+        names.append(str(cause.getClass().getSimpleName()))
+        cause = cause.getCause()
+    return tuple(names)
+
+
+def java_message(error: JavaError) -> str:
+    """One readable line of a Java exception, without its trace."""
+    exception: Any = error.java_exception
+    said = str(exception.getMessage() or exception.getClass().getSimpleName())
+    return said.strip().splitlines()[0][:MESSAGE_CHARACTERS_MAX]

@@ -1,0 +1,101 @@
+"""The token of a commit, and how a table tells that it is spent. Pure; nothing here asks the JVM.
+
+A commit leaves three things in one atomic change of the table's metadata:
+
+- in the new snapshot's summary the token (`headrace.commit`), what spent it (`headrace.spent-by`)
+  and by which execution (`headrace.execution`);
+- in the table's properties the *mark* `headrace.mark.<incarnation>.<pipeline>.<sink>`: the
+  highest epoch that is spent. It outlives the expiry of snapshots (E4);
+- when an abort spent it, the property `headrace.aborted.<incarnation>.<pipeline>.<sink>.<epoch>`,
+  so that it can be told from data after its snapshot was expired. It is a property for itself,
+  and not a part of the mark, because the mark moves on.
+
+The sink's name is part of all of them: two sinks of a pipeline may write to one table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+from urllib.parse import quote
+
+from headrace.model.epoch import EpochAt
+
+COMMIT = "headrace.commit"
+SPENT_BY = "headrace.spent-by"
+EXECUTION = "headrace.execution"
+COMMITTER = "headrace.committer"  # one call of commit: tells its own snapshot from another's
+NOTHING_SPENT = "-1"  # epoch 0 exists
+
+
+class SpentBy(StrEnum):
+    DATA = "data"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAt:
+    """An epoch at one sink: what a token stands for."""
+
+    epoch_at: EpochAt
+    sink: str
+
+    @property
+    def epoch(self) -> int:
+        return self.epoch_at.epoch
+
+    @property
+    def execution(self) -> str:
+        return self.epoch_at.execution
+
+    @property
+    def token(self) -> str:
+        return f"{self.epoch_at.token}/{self.sink}"
+
+    @property
+    def mark_key(self) -> str:
+        return f"headrace.mark.{self._owner}"
+
+    @property
+    def aborted_key(self) -> str:
+        return f"headrace.aborted.{self._owner}.{self.epoch}"
+
+    @property
+    def _owner(self) -> str:
+        return f"{self.epoch_at.incarnation}.{self.epoch_at.pipeline}.{self.sink}"
+
+    def epoch_folder(self, location: str) -> str:
+        """Where all executions stage this epoch. With the slash, or 1 would be a prefix of 10."""
+        at = self.epoch_at
+        parts = (at.incarnation, str(at.pipeline), self.sink, str(at.epoch))
+        path = "/".join(quote(part, safe="") for part in parts)
+        return f"{location.rstrip('/')}/data/headrace/{path}/"
+
+    def folder(self, location: str) -> str:
+        return f"{self.epoch_folder(location)}{quote(self.execution, safe='')}/"
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    by: SpentBy
+    snapshot: int | None  # None: it was expired since
+    execution: str | None
+    summary: Mapping[str, str]
+
+
+def find_spent(
+    at: CommitAt, *, properties: Mapping[str, str], snapshots: Sequence[Mapping[str, Any]]
+) -> Spent | None:
+    """What spent the token; None while it is unspent."""
+    for snapshot in reversed(snapshots):
+        summary: Mapping[str, str] = snapshot.get("summary", {})
+        if summary.get(COMMIT) == at.token:
+            by = SpentBy(summary.get(SPENT_BY, SpentBy.DATA))
+            return Spent(by, int(snapshot["snapshot-id"]), summary.get(EXECUTION), summary)
+    if at.aborted_key in properties:
+        return Spent(SpentBy.ABORT, None, properties[at.aborted_key], {})
+    if int(properties.get(at.mark_key, NOTHING_SPENT)) >= at.epoch:
+        return Spent(SpentBy.DATA, None, None, {})
+    return None

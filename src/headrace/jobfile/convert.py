@@ -1,0 +1,180 @@
+"""From what was written to what an option means: kinds, ranges, choices, and what is built."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import cast
+
+from pydantic import JsonValue
+
+from headrace.jobfile.nodes import (
+    Array,
+    Node,
+    Object,
+    Problem,
+    Scalar,
+    describe,
+    from_json,
+    no_value,
+    to_json,
+)
+from headrace.jobfile.options import Given, Kind, Option
+from headrace.jobfile.schema import read_schema
+from headrace.jobfile.suggest import hint
+from headrace.jobfile.types import holds_vector
+
+INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+_INT = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_FLOAT = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?", re.ASCII)
+
+
+def convert(given: Given, *, title: str) -> JsonValue:
+    """The value of a given option, checked. Raises `Problem`."""
+    option = given.option
+    if option is None:
+        return to_json(given.node)
+    value = _CONVERT[option.kind](option, given.node, f"option {given.path!r} of {title}")
+    if option.supported is not None and value not in option.supported:
+        raise Problem(given.place, f"{_with_value(option, given, title)} {option.unsupported}")
+    return value
+
+
+def _with_value(option: Option, given: Given, title: str) -> str:
+    named = f"option {given.path!r} of {title}"
+    return f"{named} with the value {describe(given.node)}" if option.supported else named
+
+
+def _scalar(node: Node, kind: Kind, title: str) -> Scalar:
+    if isinstance(node, Scalar) and node.value is not None:
+        return node
+    raise _wrong(node, kind, title)
+
+
+def _wrong(node: Node, kind: Kind, title: str) -> Problem:
+    advice = no_value(node.text) if isinstance(node, Scalar) else ""
+    return Problem(node.place, f"{title} must be {kind.value}, and is {describe(node)}{advice}")
+
+
+def _int(option: Option, node: Node, title: str) -> int:
+    scalar = _scalar(node, Kind.INT, title)
+    if isinstance(scalar.value, bool | float) or not _INT.fullmatch(scalar.text):
+        raise _wrong(node, Kind.INT, title)
+    value = int(scalar.text)
+    if not INT_MIN <= value <= INT_MAX:
+        raise _wrong(node, Kind.INT, title)
+    _check_range(option, value, node, title)
+    return value
+
+
+def _float(option: Option, node: Node, title: str) -> float:
+    scalar = _scalar(node, Kind.FLOAT, title)
+    if isinstance(scalar.value, bool) or not _FLOAT.fullmatch(scalar.text):
+        raise _wrong(node, Kind.FLOAT, title)
+    value = float(scalar.text)
+    if value in {float("inf"), float("-inf")}:
+        raise _wrong(node, Kind.FLOAT, title)
+    _check_range(option, value, node, title)
+    return value
+
+
+def _check_range(option: Option, value: float, node: Node, title: str) -> None:
+    if option.minimum is not None and value < option.minimum:
+        raise Problem(node.place, f"{title} must be at least {option.minimum:g}, and is {value:g}")
+    if option.maximum is not None and value > option.maximum:
+        raise Problem(node.place, f"{title} must be at most {option.maximum:g}, and is {value:g}")
+
+
+def _bool(option: Option, node: Node, title: str) -> bool:
+    text = _scalar(node, option.kind, title).text.lower()
+    if text not in {"true", "false"}:
+        raise _wrong(node, Kind.BOOL, title)
+    return text == "true"
+
+
+def _string(option: Option, node: Node, title: str) -> str:
+    text = _scalar(node, Kind.STRING, title).text
+    if not option.choices:
+        return text
+    for choice in option.choices:
+        if choice.lower() == text.lower():
+            return choice
+    known = hint(text, option.choices, noun="values")
+    raise Problem(node.place, f"{title} can't be {text!r}; {known}{no_value(text)}")
+
+
+def _list(option: Option, node: Node, title: str) -> list[JsonValue]:
+    """A list, or a text that holds one: as JSON, or parted by commas."""
+    if isinstance(node, Scalar):
+        node = _split(_scalar(node, Kind.LIST, title))
+    if not isinstance(node, Array):
+        raise _wrong(node, Kind.LIST, title)
+    read = _CONVERT[option.items]
+    return [read(option, item, f"each value of {title}") for item in node.items]
+
+
+def _split(node: Scalar) -> Array:
+    text = node.text.strip()
+    if text.startswith("["):
+        try:
+            listed = from_json(json.loads(text))
+        except (ValueError, RecursionError) as error:
+            raise Problem(node.place, f"{text!r} is no JSON list: {error}") from None
+        assert isinstance(listed, Array)
+        return Array(node.place, tuple(_at(item, node) for item in listed.items))
+    parts = (part.strip() for part in text.split(","))
+    return Array(node.place, tuple(Scalar(node.place, part, part) for part in parts))
+
+
+def _at(item: Node, node: Scalar) -> Node:
+    """What came out of a text has the place of that text."""
+    return Scalar(node.place, item.value, item.text) if isinstance(item, Scalar) else item
+
+
+def _map(_: Option, node: Node, title: str) -> dict[str, JsonValue]:
+    if not isinstance(node, Object):
+        raise _wrong(node, Kind.MAP, title)
+    return dict(_flat(node, "", title))
+
+
+def _flat(block: Object, prefix: str, title: str) -> Iterator[tuple[str, JsonValue]]:
+    for key, _, node in block.walk():
+        match node:
+            case Object():
+                yield from _flat(node, f"{prefix}{key}.", title)
+            case Scalar(value=None):
+                continue
+            case Scalar():
+                yield prefix + key, node.text
+            case _:
+                named = f"{prefix + key!r} in {title}"
+                raise Problem(node.place, f"{named} must be a text, and is {describe(node)}")
+
+
+def _json(_option: Option, node: Node, _title: str) -> JsonValue:
+    return to_json(node)
+
+
+def _schema(option: Option, node: Node, title: str) -> JsonValue:
+    schema = read_schema(node)
+    for column in schema.columns:
+        if not option.vectors and holds_vector(column.type):
+            text = f"column {column.name!r} in {title} is a vector, which is not built yet"
+            raise Problem(node.place, text)
+    return to_json(node)
+
+
+_CONVERT = cast(
+    "Mapping[Kind, Callable[[Option, Node, str], JsonValue]]",
+    {
+        Kind.INT: _int,
+        Kind.FLOAT: _float,
+        Kind.BOOL: _bool,
+        Kind.STRING: _string,
+        Kind.LIST: _list,
+        Kind.MAP: _map,
+        Kind.JSON: _json,
+        Kind.SCHEMA: _schema,
+    },
+)

@@ -1,0 +1,78 @@
+"""The env block: how the job as a whole runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import JsonValue
+
+from headrace.jobfile.convert import convert
+from headrace.jobfile.nodes import Node, Object, Problem, describe
+from headrace.jobfile.options import Kind, Option, Options, given_options
+from headrace.model.jobspec import EnvSpec
+
+JOB_NAME_CHARS_MAX = 200
+_MODES = ("BATCH", "STREAMING")
+
+ENV = Options(
+    (
+        Option("job.mode", Kind.STRING, "BATCH", choices=_MODES),
+        Option("job.name", Kind.STRING),
+        Option("parallelism", Kind.INT, 1, minimum=1, aliases=("execution.parallelism",)),
+        Option("checkpoint.interval", Kind.INT, minimum=1, doc="In ms."),
+        Option("checkpoint.timeout", Kind.INT, minimum=1, doc="In ms."),
+        Option("checkpoint.min-pause", Kind.INT, supported=(), aliases=("min-pause",)),
+        Option("checkpoint.retain-after-job-cancelled", Kind.BOOL, supported=(False,)),
+        Option("job.retry.times", Kind.INT, 3, minimum=0),
+        Option("job.retry.interval.seconds", Kind.INT, 3, minimum=0),
+        Option("read_limit.rows_per_second", Kind.INT, supported=()),
+        Option("read_limit.bytes_per_second", Kind.INT, supported=()),
+        Option("savemode.execute.location", Kind.STRING, choices=("CLUSTER", "CLIENT")),
+        Option(
+            "jars",
+            Kind.STRING,
+            supported=(),
+            unsupported="is not built yet; start the worker with --conf spark.jars=…",
+        ),
+        Option("tag_filter", Kind.MAP, supported=()),
+        Option("custom_parameters", Kind.MAP),
+        Option("shade.identifier", Kind.STRING, supported=("default",)),
+        Option("sink.flush.interval", Kind.INT, supported=(0,)),
+        Option("error_handler", Kind.JSON, supported=()),
+        Option("transform_error_handler", Kind.JSON, supported=()),
+        Option("sink_error_handler", Kind.JSON, supported=()),
+    ),
+    prefixes=("spark.", "flink."),
+)
+_FIELDS = {
+    "job.mode": "job_mode",
+    "parallelism": "parallelism",
+    "checkpoint.interval": "checkpoint_interval_ms",
+    "checkpoint.timeout": "checkpoint_timeout_ms",
+    "job.retry.times": "retry_times",
+    "job.retry.interval.seconds": "retry_interval_s",
+}
+
+
+def read_env(node: Node | None) -> tuple[EnvSpec, str | None]:
+    """What the env block says, and the job's name if it gives one. Raises `Problem`."""
+    if node is None:
+        return EnvSpec(), None
+    if not isinstance(node, Object):
+        raise Problem(node.place, f"env must be a block, and is {describe(node)}")
+    fields: dict[str, Any] = {}
+    other: dict[str, JsonValue] = {}
+    name: str | None = None
+    for given in given_options(ENV, node, title="env"):
+        value = convert(given, title="env")
+        key = given.option.name if given.option else given.path
+        if key == "job.name":
+            name = str(value)
+            if not 1 <= len(name) <= JOB_NAME_CHARS_MAX:
+                text = f"job.name must have 1 to {JOB_NAME_CHARS_MAX} characters"
+                raise Problem(given.node.place, text)
+        elif key in _FIELDS:
+            fields[_FIELDS[key]] = value
+        elif given.option is None or key == "custom_parameters":
+            other[key] = value
+    return EnvSpec(**fields, other=other), name

@@ -1,0 +1,171 @@
+"""Declarations: which options a plugin has, of which kind, and what of them is built.
+
+An option is declared once, by its dotted path; `row.num = 5` and `row { num = 5 }` both find it.
+A value that SeaTunnel knows and Headrace has not built yet is declared as such, with the reason,
+and refused: nothing that a user wrote is ignored without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from pydantic import JsonValue
+
+from headrace.jobfile.nodes import Node, Object, Place, Problem, Role, Scalar
+from headrace.jobfile.suggest import hint
+from headrace.logs import is_secret
+
+
+class Kind(StrEnum):
+    INT = "a whole number"
+    FLOAT = "a number"
+    BOOL = "true or false"
+    STRING = "a text"
+    LIST = "a list"
+    MAP = "an object of texts"  # flattened: {a.b = 1} is {"a.b": "1"}
+    JSON = "a value"  # any; its reader is the plugin
+    SCHEMA = "a schema block"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    name: str
+    kind: Kind
+    default: JsonValue = None
+    required: bool = False
+    sensitive: bool = False
+    doc: str = ""
+    choices: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
+    minimum: float | None = None
+    maximum: float | None = None
+    items: Kind = Kind.STRING  # of a LIST
+    vectors: bool = True  # of a SCHEMA: whether vector columns are built
+    supported: tuple[JsonValue, ...] | None = None  # None: every value is built
+    unsupported: str = "is not built yet"  # what is said of any other value
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, *self.aliases)
+
+    @property
+    def secret(self) -> bool:
+        return self.sensitive or is_secret(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """A set of options, looked up by dotted path."""
+
+    declared: tuple[Option, ...]
+    prefixes: tuple[str, ...] = ()  # "spark.": everything below is taken as it is
+    _by_name: Mapping[str, Option] = field(init=False, repr=False, compare=False)
+    _branches: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_name = {name: option for option in self.declared for name in option.names}
+        branches = {
+            name.rsplit(".", maxsplit=count)[0]
+            for name in (*by_name, *(prefix + "x" for prefix in self.prefixes))
+            for count in range(1, name.count(".") + 1)
+        }
+        object.__setattr__(self, "_by_name", by_name)
+        object.__setattr__(self, "_branches", frozenset(branches))
+
+    def find(self, path: str) -> Option | None:
+        return self._by_name.get(path)
+
+    def free(self, path: str) -> bool:
+        return path.startswith(self.prefixes) if self.prefixes else False
+
+    def leads_on(self, path: str) -> bool:
+        """Whether options are declared below this path."""
+        return path in self._branches
+
+    def names(self) -> Iterable[str]:
+        return self._by_name
+
+
+@dataclass(frozen=True, slots=True)
+class PluginDecl:
+    name: str
+    role: Role
+    options: Options
+    doc: str = ""
+    one_of: tuple[tuple[str, ...], ...] = ()  # of each group at least one must be given
+
+    @property
+    def title(self) -> str:
+        return f"{self.role} {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """One option as it was written."""
+
+    option: Option | None  # None: below a free prefix
+    path: str
+    place: Place  # of its key
+    node: Node
+
+
+def given_options(options: Options, block: Object, *, title: str) -> list[Given]:
+    """What is written in a block, as declared options. Raises `Problem` for an unknown one."""
+    found: dict[str, Given] = {}
+    for given in _walk(options, block, title=title, prefix=""):
+        name = given.option.name if given.option else given.path
+        before = found.get(name)
+        if before is not None:
+            both = f"{before.path!r} and {given.path!r} are the same option of {title}; give one"
+            raise Problem(given.place, both)
+        found[name] = given
+    return list(found.values())
+
+
+def _walk(options: Options, block: Object, *, title: str, prefix: str) -> Iterable[Given]:
+    for key, place, node in block.walk():
+        path = prefix + key
+        option = options.find(path)
+        if option is not None:
+            if not _is_null(node):  # as in HOCON, null means: not given
+                yield Given(option, path, place, node)
+        elif isinstance(node, Object) and (options.leads_on(path) or options.free(path + ".")):
+            yield from _walk(options, node, title=title, prefix=path + ".")
+        elif options.free(path):
+            yield Given(None, path, place, node)
+        else:
+            path = _whole(path, node)
+            known = hint(path, options.names(), noun="options")
+            raise Problem(place, f"unknown option {path!r} of {title}; {known}")
+
+
+def _whole(path: str, node: Node) -> str:
+    """The path as it was probably written: `Row.Num = 5` is not about an option `Row`."""
+    while isinstance(node, Object) and len(node.members) == 1:
+        ((key, node),) = node.members.items()
+        path = f"{path}.{key}"
+    return path
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.value is None
+
+
+def common_options(role: Role) -> tuple[Option, ...]:
+    """What every plugin of a role has. Wiring is read by graph.py, under both its names."""
+    output = Option(
+        "plugin_output", Kind.STRING, aliases=("result_table_name",), doc="The table it makes."
+    )
+    inputs = Option(
+        "plugin_input", Kind.LIST, aliases=("source_table_name",), doc="The tables it reads."
+    )
+    parallelism = Option("parallelism", Kind.INT, minimum=1, doc="Instead of the job's.")
+    match role:
+        case "source":
+            return (output, parallelism)
+        case "transform":
+            return (output, inputs, parallelism)
+        case "sink":
+            return (inputs, parallelism)

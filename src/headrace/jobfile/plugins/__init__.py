@@ -1,0 +1,3 @@
+"""The plugins' declarations, one file each."""
+
+from __future__ import annotations

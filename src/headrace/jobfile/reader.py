@@ -1,0 +1,119 @@
+"""From a job file to a JobSpec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+from pydantic import JsonValue
+
+from headrace.errors import BadJobFile, JobFileUnreadable
+from headrace.jobfile.document import Document, read_document
+from headrace.jobfile.env import JOB_NAME_CHARS_MAX, read_env
+from headrace.jobfile.graph import Wired, wire
+from headrace.jobfile.nodes import ROLES, Problem, Role
+from headrace.jobfile.plugin import read_plugin
+from headrace.jobfile.secrets import take_secrets
+from headrace.jobfile.suggest import hint
+from headrace.jobfile.variables import check_variables, substitute
+from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
+
+JOB_FILE_BYTES_MAX = 10_000_000
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+def read_job(
+    path: Path | str,
+    *,
+    text: str | None = None,
+    variables: Mapping[str, str] = _NOTHING,
+    environment: Mapping[str, str] = _NOTHING,
+) -> JobSpec:
+    """The job that a file describes; with `text`, the file itself is not opened.
+
+    Raises `BadJobFile` with line and column, `JobFileUnreadable`, or `BadSetting` for a variable
+    that can't be given.
+    """
+    check_variables(variables)
+    suffix = Path(path).suffix.lower()
+    if suffix == ".sql":
+        raise JobFileUnreadable(
+            str(path), "SQL job files are not supported yet; write the job as HOCON or JSON"
+        )
+    try:
+        document = read_document(_read_text(path) if text is None else text)
+        referred: frozenset[str] = frozenset()
+        if suffix != ".json":
+            document, referred = substitute(document, variables=variables, environment=environment)
+        _check_root(document, referred)
+        return _job(document, default_name=Path(path).stem)
+    except Problem as problem:
+        raise BadJobFile(str(path), *problem.place, problem.text) from None
+
+
+def _read_text(path: Path | str) -> str:
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(JOB_FILE_BYTES_MAX + 1)
+        text = data.decode("utf-8-sig")
+    except FileNotFoundError:
+        problem = "no such file; check its name and the directory you are in"
+    except UnicodeDecodeError as error:
+        problem = f"byte {error.start} is not UTF-8; save the file in that encoding"
+    except OSError as error:
+        problem = f"{(error.strerror or str(error)).lower()}; check what the path names"
+    except ValueError as error:
+        problem = f"{error}; check what the path names"
+    else:
+        if len(data) <= JOB_FILE_BYTES_MAX:
+            return text
+        problem = f"it is larger than {JOB_FILE_BYTES_MAX} bytes; keep data out of job files"
+    raise JobFileUnreadable(str(path), f"can't be read: {problem}")
+
+
+def _check_root(document: Document, referred: frozenset[str]) -> None:
+    """A key beside the four blocks is a constant for `${…}`; one nobody uses is a mistake."""
+    known = ("env", *ROLES)
+    for key, place, _ in document.root.walk():
+        if key not in known and key not in referred:
+            raise Problem(place, f"unknown block {key!r}; {hint(key, known, noun='blocks')}")
+
+
+def _job(document: Document, *, default_name: str) -> JobSpec:
+    env, name = read_env(document.root.members.get("env"))
+    plugins = [read_plugin(written) for written in document.plugins]
+    pipelines = wire(plugins, end=document.root.place)
+    other, secrets = take_secrets("env", None, env.other)
+    return JobSpec(
+        name=name or default_name[:JOB_NAME_CHARS_MAX] or "job",
+        env=env.model_copy(update={"other": other}),
+        pipelines=tuple(
+            _pipeline(number, part, secrets) for number, part in enumerate(pipelines, start=1)
+        ),
+        secrets=secrets,
+    )
+
+
+def _pipeline(number: int, part: Sequence[Wired], secrets: dict[str, JsonValue]) -> PipelineSpec:
+    specs: dict[Role, list[PluginSpec]] = {role: [] for role in ROLES}
+    for wired in part:
+        specs[wired.role].append(_spec(wired, secrets))
+    return PipelineSpec(
+        number=number,
+        sources=tuple(specs["source"]),
+        transforms=tuple(specs["transform"]),
+        sinks=tuple(specs["sink"]),
+    )
+
+
+def _spec(wired: Wired, secrets: dict[str, JsonValue]) -> PluginSpec:
+    options, taken = take_secrets(wired.name, wired.plugin.decl, wired.plugin.options)
+    secrets.update(taken)
+    return PluginSpec(
+        name=wired.name,
+        plugin=wired.plugin.decl.name,
+        options=options,
+        inputs=tuple(name.table for name in wired.inputs),
+        output=wired.output.table if wired.output else None,
+    )

@@ -1,0 +1,107 @@
+"""What a driver's error means to us: the store is away, or it must not be used.
+
+Errors that are neither (a broken constraint, a wrong statement) are bugs, or a caller's own
+business, and pass through unchanged.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import psycopg
+from sqlalchemy import Engine
+from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from headrace.errors import HeadraceError, StoreRefused, StoreUnavailable
+
+_SQLITE_AWAY = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+    }
+)
+_SQLITE_UNUSABLE = frozenset(
+    {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM}
+)
+_PRIMARY_CODE = 0xFF  # SQLite's extended codes keep the primary one in the low byte
+
+_POSTGRESQL_AWAY = frozenset(
+    {
+        "40001",  # serialization failure
+        "40P01",  # deadlock
+        "55P03",  # lock_timeout
+        "57014",  # statement_timeout
+        "57P01",  # the server shuts down
+        "57P02",
+        "57P03",  # the server starts up
+        "57P05",  # idle session ended
+        "25P03",  # idle in a transaction for too long
+        "25006",  # read only: a standby that is not promoted yet
+    }
+)
+_POSTGRESQL_AWAY_CLASSES = ("08", "53", "58")  # connection, resources, the server's own disk
+
+
+def where(engine: Engine) -> str:
+    """How messages name the store. Never with its user, its password or its options."""
+    url = engine.url
+    if engine.dialect.name == "sqlite":
+        return str(url.database)
+    host = url.host or url.query.get("host") or "localhost"
+    return f"{host}:{url.port or 5432}/{url.database or ''}"
+
+
+@contextmanager
+def store_errors(engine: Engine, *, opening: bool = False) -> Generator[None]:
+    """Turn what the driver raises in the body into StoreUnavailable or StoreRefused."""
+    try:
+        yield
+    except DBAPIError as error:
+        ours = _as_ours(engine, error, opening=opening)
+        if ours is None:
+            raise
+        raise ours from error
+    except psycopg.OperationalError as error:  # of a session outside the pool
+        raise StoreUnavailable(
+            f"store {where(engine)} is not available: {_one_line(error)}"
+        ) from error
+    except PoolTimeout as error:
+        raise StoreUnavailable(
+            f"store {where(engine)}: all connections of this process are in use; try again"
+        ) from error
+
+
+def _as_ours(engine: Engine, error: DBAPIError, *, opening: bool) -> HeadraceError | None:
+    """The error of ours that `error` amounts to; None: it is neither away nor unusable."""
+    reason = _one_line(error.orig)
+    if engine.dialect.name == "sqlite":
+        code = getattr(error.orig, "sqlite_errorcode", 0) & _PRIMARY_CODE
+        if code in _SQLITE_UNUSABLE or (opening and code == sqlite3.SQLITE_CANTOPEN):
+            return StoreRefused(
+                f"store {where(engine)} can not be used: {reason}; name a SQLite file of headrace, "
+                "or a new file in a folder this user may write to"
+            )
+        away = code in _SQLITE_AWAY
+    else:
+        away = _away(error)
+    return StoreUnavailable(f"store {where(engine)} is not available: {reason}") if away else None
+
+
+def _one_line(error: BaseException | None) -> str:
+    return " ".join(str(error).split())
+
+
+def _away(error: DBAPIError) -> bool:
+    state = getattr(error.orig, "sqlstate", None)
+    if error.connection_invalidated:
+        return True
+    if state is None:  # it never got as far as a server's answer
+        return isinstance(error, OperationalError)
+    return state in _POSTGRESQL_AWAY or state.startswith(_POSTGRESQL_AWAY_CLASSES)

@@ -1,0 +1,104 @@
+"""Bring a store to this program's schema, or refuse to touch it (L4).
+
+All of it is one transaction under a lock: DDL is transactional on both databases, so a start
+that is killed leaves the store as it was, and of two starts the second finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from threading import Event
+
+from alembic import command
+from alembic.config import Config
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, column, func, inspect, select, table
+
+from headrace.errors import StoreRefused
+from headrace.model.ids import Ids, RandomIds
+from headrace.store.engine import insert_new, is_sqlite, reading
+from headrace.store.facts import STORE_ID, check_program
+from headrace.store.faults import where
+from headrace.store.schema import facts
+from headrace.store.tx import in_tx
+
+MIGRATIONS = Path(__file__).parent / "migrations"
+REVISIONS = "headrace_revisions"  # not Alembic's default name, which other programs use, too
+LOCK = 0x6865_6164_6D69_6772  # the key of PostgreSQL's advisory lock: "headmigr"
+LOCK_WAIT_MS = 30_000  # for another start that migrates, and for DDL to get at a table
+MIGRATION_MAX_MS = 600_000  # one statement of a migration
+
+log = logging.getLogger(__name__)
+
+
+def prepare_store(engine: Engine, *, ids: Ids | None = None) -> None:
+    """Make the store ready for this program. Safe to call again, and by many starts at once.
+
+    StoreRefused: the database is some other application's, or newer programs have changed it
+    so that this one must not write to it. A store whose revision this program does not know,
+    but that still admits it, is used as it is: a rolling upgrade.
+    """
+    config = migrations_config()
+    with reading(engine) as conn:
+        if _is_prepared(conn, engine, config):
+            return
+    new_id = (ids or RandomIds()).new()  # outside: the transaction may run twice
+    in_tx(engine, lambda conn: _migrate(conn, engine, config, new_id), stop=Event())
+
+
+def migrations_config() -> Config:
+    """Alembic's configuration, without a file; `%` is special in it."""
+    config = Config()
+    config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def revision(conn: Connection) -> str | None:
+    """The revision the store is at; None: it has none."""
+    if not inspect(conn).has_table(REVISIONS):
+        return None
+    return conn.scalar(select(table(REVISIONS, column("version_num")).c.version_num))
+
+
+def _is_prepared(conn: Connection, engine: Engine, config: Config) -> bool:
+    """Whether there is nothing to do. StoreRefused: and nothing may be done."""
+    current = revision(conn)
+    if current is None:
+        if names := inspect(conn).get_table_names():
+            raise StoreRefused(
+                f"store {where(engine)} holds tables of another application "
+                f"({', '.join(sorted(names)[:3])}); give headrace a database of its own"
+            )
+        return False
+    check_program(conn)
+    scripts = ScriptDirectory.from_config(config)
+    known = {script.revision for script in scripts.walk_revisions()}
+    if current not in known:
+        log.warning("store was upgraded by a newer headrace", extra={"revision": current})
+        return True
+    return current == scripts.get_current_head()
+
+
+def _migrate(conn: Connection, engine: Engine, config: Config, new_id: str) -> None:
+    if not is_sqlite(conn):  # on SQLite the transaction itself is the lock
+        _lock(conn)
+    if _is_prepared(conn, engine, config):
+        return
+    config.attributes["connection"] = conn
+    command.upgrade(config, "head")
+    insert_new(conn, facts, name=STORE_ID, value=new_id)
+    log.info("store migrated", extra={"store": where(engine), "revision": revision(conn)})
+
+
+def _lock(conn: Connection) -> None:
+    """Wait for other starts that migrate, and give migrations more time than other work."""
+    limits_ms = {
+        "lock_timeout": LOCK_WAIT_MS,
+        "statement_timeout": MIGRATION_MAX_MS,
+        "idle_in_transaction_session_timeout": LOCK_WAIT_MS,
+    }
+    for name, limit_ms in limits_ms.items():
+        conn.execute(select(func.set_config(name, str(limit_ms), True)))  # noqa: FBT003
+    conn.execute(select(func.pg_advisory_xact_lock(LOCK)))

@@ -1,0 +1,256 @@
+"""Tasks: plan, claim, finish, give back.
+
+Every write is guarded by status and attempt and says whether it landed. A report of an attempt
+that is no longer the current one is late news, not an error (C1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Row,
+    bindparam,
+    func,
+    insert,
+    not_,
+    or_,
+    select,
+    update,
+)
+
+from headrace.model.task import ASSIGNED, ENDED, Claim, Lane, TaskKind, TaskStatus
+from headrace.store.schema import tasks, workers
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    id: str
+    kind: TaskKind
+    lane: Lane
+    group: str
+    job_id: str | None
+    pipeline: int | None
+    payload: Mapping[str, Any]
+    status: TaskStatus
+    attempt: int
+    failures: int
+    stop: bool
+    worker_id: str | None
+    assigned: tuple[int, int] | None  # term and number of the answer that carried it
+    error: str | None = None
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.id, self.attempt)
+
+
+def to_task(row: Row[tuple[Any, ...]]) -> Task:
+    return Task(
+        id=row.id,
+        kind=TaskKind(row.kind),
+        lane=Lane(row.lane),
+        group=row.group_name,
+        job_id=row.job_id,
+        pipeline=row.pipeline,
+        payload=row.payload,
+        status=TaskStatus(row.status),
+        attempt=row.attempt,
+        failures=row.failures,
+        stop=bool(row.stop),
+        worker_id=row.worker_id,
+        assigned=(None if row.assigned_term is None else (row.assigned_term, row.assigned_number)),
+        error=row.error,
+    )
+
+
+def plan(
+    conn: Connection,
+    *,
+    task_id: str,
+    kind: TaskKind,
+    lane: Lane,
+    group: str,
+    now_ms: int,
+    payload: Mapping[str, Any] | None = None,
+    job_id: str | None = None,
+    pipeline: int | None = None,
+) -> None:
+    conn.execute(
+        insert(tasks).values(
+            id=task_id,
+            kind=kind,
+            lane=lane,
+            group_name=group,
+            job_id=job_id,
+            pipeline=pipeline,
+            payload=dict(payload or {}),
+            status=TaskStatus.PLANNED,
+            created_at_ms=now_ms,
+        )
+    )
+
+
+def get(conn: Connection, task_id: str) -> Task | None:
+    row = conn.execute(select(tasks).where(tasks.c.id == task_id)).one_or_none()
+    return to_task(row) if row else None
+
+
+def of_job(conn: Connection, job_id: str) -> Sequence[Task]:
+    rows = conn.execute(select(tasks).where(tasks.c.job_id == job_id).order_by(tasks.c.id))
+    return [to_task(row) for row in rows]
+
+
+def held(claim_task: Any, claim_attempt: Any) -> tuple[Any, ...]:
+    """The guard: this attempt is the current one, and it has not ended."""
+    # Spelled out, because `IN` can't be executed with many rows.
+    assigned = or_(*(tasks.c.status == status for status in sorted(ASSIGNED)))
+    return tasks.c.id == claim_task, tasks.c.attempt == claim_attempt, assigned
+
+
+def current(conn: Connection, claim: Claim) -> Task | None:
+    """The task, locked, when `claim` is its current attempt and it has not ended."""
+    row = conn.execute(
+        select(tasks).where(*held(claim.task, claim.attempt)).with_for_update()
+    ).one_or_none()
+    return to_task(row) if row else None
+
+
+_FINISH = (
+    update(tasks)
+    .where(*held(bindparam("task"), bindparam("at")))
+    .values(
+        status=bindparam("to"),
+        error=bindparam("because"),
+        result=bindparam("found"),
+        ended_at_ms=bindparam("now_ms"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    claim: Claim
+    status: TaskStatus
+    error: str | None = None
+    result: Mapping[str, Any] | None = None
+
+
+def finish(conn: Connection, ends: Sequence[End], *, now_ms: int) -> None:
+    """Record how attempts ended. An attempt that is no longer the current one changes nothing."""
+    assert all(end.status in ENDED for end in ends)
+    conn.execute(
+        _FINISH,
+        [
+            {
+                "task": end.claim.task,
+                "at": end.claim.attempt,
+                "to": end.status,
+                "because": end.error,
+                "found": dict(end.result) if end.result is not None else None,
+                "now_ms": now_ms,
+            }
+            for end in ends
+        ],
+    )
+
+
+def give_back(
+    conn: Connection,
+    claim: Claim,
+    *,
+    failed: bool = False,
+    error: str | None = None,
+    not_before_ms: int = 0,
+) -> bool:
+    """Let somebody else claim the task. `failed` counts against its retries; being lost does too.
+
+    The count can't be raised twice for one attempt, because the guard lets one write through.
+    """
+    result = conn.execute(
+        update(tasks)
+        .where(*held(claim.task, claim.attempt))
+        .values(
+            status=TaskStatus.PLANNED,
+            worker_id=None,
+            assigned_term=None,
+            assigned_number=None,
+            progress=None,
+            failures=tasks.c.failures + (1 if failed else 0),
+            error=error if failed else tasks.c.error,
+            not_before_ms=not_before_ms,
+        )
+    )
+    return result.rowcount == 1
+
+
+def of_unregistered(conn: Connection, *, most: int) -> Sequence[Task]:
+    """Tasks assigned to a worker that is not registered, whoever noticed or didn't (T5)."""
+    rows = conn.execute(
+        select(tasks)
+        .where(
+            tasks.c.status.in_(sorted(ASSIGNED)),
+            not_(select(workers.c.id).where(workers.c.id == tasks.c.worker_id).exists()),
+        )
+        .order_by(tasks.c.id)
+        .limit(most)
+    )
+    return [to_task(row) for row in rows]
+
+
+def want_stop(conn: Connection, job_id: str) -> Sequence[str]:
+    """Ask for the job's pipeline tasks to end; return the workers that hold one.
+
+    A task nobody holds ends here and now.
+    """
+    open_pipelines = (
+        tasks.c.job_id == job_id,
+        tasks.c.kind == TaskKind.PIPELINE,
+        tasks.c.status.not_in(sorted(ENDED)),
+    )
+    conn.execute(update(tasks).where(*open_pipelines).values(stop=1))
+    return [
+        row.worker_id
+        for row in conn.execute(
+            select(tasks.c.worker_id).where(*open_pipelines, tasks.c.worker_id.is_not(None))
+        )
+    ]
+
+
+def cancel_unclaimed(conn: Connection, job_id: str, *, now_ms: int) -> None:
+    conn.execute(
+        update(tasks)
+        .where(
+            tasks.c.job_id == job_id,
+            tasks.c.kind == TaskKind.PIPELINE,
+            tasks.c.status == TaskStatus.PLANNED,
+        )
+        .values(status=TaskStatus.CANCELED, ended_at_ms=now_ms)
+    )
+
+
+def planned_by_group(conn: Connection, *, now_ms: int) -> Mapping[tuple[str, Lane], int]:
+    """How many tasks wait for a worker: a plain read, so that nobody is woken for nothing."""
+    rows = conn.execute(
+        select(tasks.c.group_name, tasks.c.lane, func.count())
+        .where(
+            tasks.c.status == TaskStatus.PLANNED,
+            tasks.c.not_before_ms <= now_ms,
+            tasks.c.stop == 0,
+        )
+        .group_by(tasks.c.group_name, tasks.c.lane)
+    )
+    return {(group, Lane(lane)): count for group, lane, count in rows}
+
+
+def busy_by_group(conn: Connection) -> Mapping[str, int]:
+    """Slots that are taken or spoken for, by group: derived from rows, never a counter."""
+    rows = conn.execute(
+        select(tasks.c.group_name, func.count().label("busy"))
+        .where(tasks.c.lane == Lane.SLOT, tasks.c.status.not_in(sorted(ENDED)))
+        .group_by(tasks.c.group_name)
+    )
+    return {row.group_name: row.busy for row in rows}

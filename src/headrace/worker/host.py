@@ -1,0 +1,270 @@
+"""What is active on this worker, and the conversation with the leader about it.
+
+One sync is under way at a time. It says everything: what is held, what was finished, how many
+slots are free; the answer says what to start, what to stop and what is acknowledged. Losing a
+sync or its answer costs time, nothing else. The same host rides out a coordinator that is gone
+for minutes: its executions go on, and wait where they need an answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace import __version__
+from headrace.clock import Clock
+from headrace.errors import Unavailable
+from headrace.model.task import Claim, Lane, TaskKind
+from headrace.protocol.messages import (
+    REPORTS_PER_SYNC_MAX,
+    Answer,
+    Assignment,
+    Goodbye,
+    Held,
+    Progress,
+    Register,
+    Registered,
+    Seen,
+    Sync,
+)
+from headrace.seams import seam
+from headrace.worker.client import LeaderClient
+from headrace.worker.execution import Execution, Run
+from headrace.worker.outbox import Outbox
+
+log = logging.getLogger(__name__)
+
+BUSY_SYNC_INTERVAL_S = 0.5  # while something runs: progress is shown live
+IDLE_SYNC_INTERVAL_S = 3.0  # a heartbeat; work wakes the host long before
+WAIT_TIMEOUT_S = 10.0  # of one parked wait
+RETRY_PAUSE_S = 0.2  # after a coordinator did not answer, growing to the next
+RETRY_PAUSE_MAX_S = 2.0
+GOODBYE_TRIES = 5
+STOP_TIMEOUT_S = 15.0  # for executions to end when the worker stops
+ENDED_REMEMBERED_MAX = 1000  # executions that are not started a second time
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    worker: str
+    group: str
+    slots: int
+    control_slots: int
+    host: str
+    pid: int
+    spark_application: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """What the host needs of the engine; the rest is the runner's business."""
+
+    cancel: Callable[[str], None]
+    rows_written: Callable[[str], int | None]
+    thread: Callable[[Callable[[], None], str], threading.Thread]
+
+
+class Host:
+    def __init__(
+        self,
+        identity: Identity,
+        client: LeaderClient,
+        waits: LeaderClient,
+        outbox: Callable[[Callable[[], None]], Outbox],
+        runs: Mapping[TaskKind, Run],
+        spark: Spark,
+        clock: Clock,
+    ) -> None:
+        self._me, self._client, self._waits = identity, client, waits
+        self._runs, self._spark, self._clock = runs, spark, clock
+        self._news = threading.Event()
+        self._stopping = threading.Event()
+        self._outbox = outbox(self._news.set)
+        self._active: dict[Claim, Execution] = {}
+        self._ended: OrderedDict[Claim, None] = OrderedDict()  # as an ordered set
+        self._seen = Seen()
+        self._syncs = 0
+        self._registered = False
+
+    def stop(self) -> None:
+        """Ask the host to end. Safe to call from a signal handler."""
+        self._stopping.set()
+        self._news.set()
+
+    def run(self) -> None:
+        """Serve until `stop`, then give everything back."""
+        waiter = threading.Thread(target=self._wait_for_news, name="waiter", daemon=True)
+        waiter.start()
+        pause_s = RETRY_PAUSE_S
+        while not self._stopping.is_set():
+            try:
+                self._converse()
+                pause_s = RETRY_PAUSE_S
+            except Unavailable as error:
+                log.warning("coordinator away", extra={"reason": str(error)})
+                self._stopping.wait(pause_s)
+                pause_s = min(pause_s * 2, RETRY_PAUSE_MAX_S)
+                continue
+            busy = bool(self._active)
+            self._news.wait(BUSY_SYNC_INTERVAL_S if busy else IDLE_SYNC_INTERVAL_S)
+            self._news.clear()
+        self._leave()
+
+    def _converse(self) -> None:
+        if not self._registered:
+            self._register()
+        said = self._say()
+        seam("before sync")
+        answer = self._client.sync(said)
+        seam("sync answered")
+        self._hear(answer)
+
+    def _register(self) -> None:
+        me = self._me
+        answer: Registered = self._client.register(
+            Register(
+                worker=me.worker,
+                group=me.group,
+                slots=me.slots,
+                control_slots=me.control_slots,
+                version=__version__,
+                host=me.host,
+                pid=me.pid,
+                spark_application=me.spark_application,
+            )
+        )
+        self._registered = True
+        log.info("registered", extra={"worker": me.worker, "term": answer.term})
+
+    def _say(self) -> Sync:
+        self._forget_ended()
+        self._syncs += 1
+        reports = self._outbox.pending(REPORTS_PER_SYNC_MAX)
+        for execution in self._active.values():
+            if execution.stopping:
+                self._spark.cancel(execution.id)  # it only hits jobs that already run
+        return Sync(
+            worker=self._me.worker,
+            sync=self._syncs,
+            seen=self._seen,
+            holds=tuple(
+                Held(claim=claim, progress=self._progress(execution))
+                for claim, execution in self._active.items()
+            )
+            # An end that is still to be said is held, also when it does not fit into this sync.
+            + tuple(Held(claim=claim) for claim in self._outbox.unsaid_ends()),
+            reports=tuple(reports),
+            free=self._free(),
+        )
+
+    def _progress(self, execution: Execution) -> Progress:
+        progress = execution.progress
+        live = self._spark.rows_written(execution.id) if progress.step == "running" else None
+        return progress.model_copy(
+            update={
+                "rows": progress.rows + (live or 0),
+                "spark_application": self._me.spark_application,
+            }
+        )
+
+    def _free(self) -> dict[Lane, int]:
+        used = [execution.assignment.lane for execution in list(self._active.values())]
+        return {
+            Lane.SLOT: max(0, self._me.slots - used.count(Lane.SLOT)),
+            Lane.CONTROL: max(0, self._me.control_slots - used.count(Lane.CONTROL)),
+        }
+
+    def _forget_ended(self) -> None:
+        for claim in [c for c, execution in self._active.items() if execution.ended.is_set()]:
+            del self._active[claim]
+            self._ended[claim] = None
+        while len(self._ended) > ENDED_REMEMBERED_MAX:
+            self._ended.popitem(last=False)
+
+    def _hear(self, answer: Answer) -> None:
+        if answer.term < self._seen.term:
+            log.warning("answer of an old leader", extra={"term": answer.term})
+            return
+        self._seen = Seen(term=answer.term, number=answer.number)
+        self._outbox.acknowledge(answer.acknowledged)
+        if not answer.registered:
+            self._lost_everything()
+            return
+        for claim in answer.stop:
+            if (execution := self._active.get(claim)) is not None:
+                log.info("told to stop", extra={"execution": execution.id})
+                execution.stop()
+                self._spark.cancel(execution.id)
+        for assignment in answer.assignments:
+            self._take(assignment)
+
+    def _take(self, assignment: Assignment) -> None:
+        claim = assignment.claim
+        if claim in self._active or claim in self._ended:
+            log.warning("task already taken", extra={"execution": claim.execution})
+            return
+        older = [e for c, e in self._active.items() if c.task == claim.task]
+        for execution in older:
+            execution.stop()
+        execution = Execution(
+            assignment,
+            self._outbox,
+            self._runs[assignment.kind],
+            thread=self._spark.thread,
+            after=older[-1] if older else None,
+        )
+        self._active[claim] = execution
+        log.info("task taken", extra={"execution": execution.id, "kind": assignment.kind})
+        execution.start()
+        self._news.set()  # say soon that it is held
+
+    def _lost_everything(self) -> None:
+        """The leader does not know this worker: whatever it ran is somebody else's by now."""
+        log.warning("no longer registered", extra={"worker": self._me.worker})
+        for execution in self._active.values():
+            execution.stop(silently=True)
+            self._spark.cancel(execution.id)
+        self._registered = False
+
+    def _wait_for_news(self) -> None:
+        """Parked at the leader most of the time; wakes the host at once when there is work."""
+        while not self._stopping.is_set():
+            try:
+                free: Sequence[Lane] = [lane for lane, n in self._free().items() if n > 0]
+                rung = self._registered and self._waits.wait(
+                    self._me.worker, self._me.group, free, timeout_s=WAIT_TIMEOUT_S
+                )
+            except Unavailable:
+                rung = False
+                self._stopping.wait(RETRY_PAUSE_S)
+            if rung:
+                self._news.set()
+            elif not self._registered:
+                self._stopping.wait(RETRY_PAUSE_S)
+
+    def _leave(self) -> None:
+        """Stop what runs, without a word about it, then say goodbye for all of it."""
+        for execution in self._active.values():
+            execution.stop(silently=True)
+        deadline_s = self._clock.monotonic_s() + STOP_TIMEOUT_S
+        for execution in self._active.values():
+            while not execution.ended.wait(RETRY_PAUSE_S):
+                self._spark.cancel(execution.id)
+                if self._clock.monotonic_s() > deadline_s:
+                    log.warning("execution did not stop", extra={"execution": execution.id})
+                    break
+        self._say_goodbye()
+        self._outbox.close()
+
+    def _say_goodbye(self) -> None:
+        reports = tuple(self._outbox.pending(REPORTS_PER_SYNC_MAX))
+        for _ in range(GOODBYE_TRIES if self._registered else 0):
+            try:
+                self._client.goodbye(Goodbye(worker=self._me.worker, reports=reports))
+            except Unavailable as error:
+                log.warning("goodbye not said", extra={"reason": str(error)})
+            else:
+                return

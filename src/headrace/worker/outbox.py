@@ -1,0 +1,160 @@
+"""Reports, kept until a leader has acknowledged them, whoever leads by then (D4).
+
+The end of a task is also kept on disk: a worker that dies with its report unsaid would make
+others do finished work again. The next worker with the same home says it instead. Reports within
+an execution die with it, and need no file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from headrace.errors import ClaimLost, CoordinatorUnavailable
+from headrace.model.task import Claim
+from headrace.protocol.messages import Acknowledged, Report, TaskEnded
+from headrace.seams import seam
+
+log = logging.getLogger(__name__)
+
+ACKNOWLEDGE_TIMEOUT_S = 6 * 3600.0  # so long may every coordinator be away
+LOOK_INTERVAL_S = 0.2  # at the stop flag, while waiting
+
+
+class Posted:
+    """A report on its way. `wait` blocks its execution until it is acknowledged."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        self._answer: Acknowledged | None = None
+        self._answered = threading.Event()
+
+    def resolve(self, answer: Acknowledged) -> None:
+        self._answer = answer
+        self._answered.set()
+
+    def wait(self, check: Callable[[], None]) -> Acknowledged:
+        """`check` raises when the execution is to stop. ClaimLost: it is somebody else's now."""
+        for _ in range(int(ACKNOWLEDGE_TIMEOUT_S / LOOK_INTERVAL_S)):
+            if self._answered.wait(LOOK_INTERVAL_S):
+                break
+            check()
+        if self._answer is None:
+            raise CoordinatorUnavailable("no coordinator acknowledged a report for hours")
+        if not self._answer.held:
+            raise ClaimLost(self.report.claim.task, self.report.claim.attempt)
+        return self._answer
+
+
+class Outbox:
+    def __init__(self, folder: Path, *, posted: Callable[[], None]) -> None:
+        """`folder` is this process's own, beside those of others of the same home."""
+        self._folder, self._wake = folder, posted
+        self._lock = threading.Lock()
+        self._pending: dict[int, Posted] = {}
+        self._seq = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self._held = _locked(folder)
+        assert self._held is not None, "the folder is named after this process"
+        for report in _left_behind(folder):
+            self.post(lambda seq, report=report: report.model_copy(update={"seq": seq}))
+
+    def post(self, make: Callable[[int], Report]) -> Posted:
+        """Take a report, made with the number given. The end of a task is durable on return."""
+        with self._lock:
+            self._seq += 1
+            posted = Posted(make(self._seq))
+            if isinstance(posted.report, TaskEnded):
+                seam("before end is kept")
+                _write(self._file(self._seq), posted.report.model_dump_json())
+                seam("end kept")
+            self._pending[self._seq] = posted
+        self._wake()
+        return posted
+
+    def pending(self, most: int) -> Sequence[Report]:
+        """The oldest reports nobody has acknowledged."""
+        with self._lock:
+            return [posted.report for posted in list(self._pending.values())[:most]]
+
+    def unsaid_ends(self) -> Sequence[Claim]:
+        """Executions whose end nobody has acknowledged."""
+        with self._lock:
+            reports = [posted.report for posted in self._pending.values()]
+        return [report.claim for report in reports if isinstance(report, TaskEnded)]
+
+    def acknowledge(self, answers: Sequence[Acknowledged]) -> None:
+        for answer in answers:
+            with self._lock:
+                posted = self._pending.pop(answer.seq, None)
+            if posted is None:
+                continue
+            if isinstance(posted.report, TaskEnded):
+                self._file(answer.seq).unlink(missing_ok=True)
+            posted.resolve(answer)
+
+    def close(self) -> None:
+        """Leave nothing behind, except reports that are still to be said."""
+        if self._held is not None:
+            with self._lock:
+                if not any(isinstance(p.report, TaskEnded) for p in self._pending.values()):
+                    (self._folder / "lock").unlink(missing_ok=True)
+                    self._folder.rmdir()
+            os.close(self._held)
+            self._held = None
+
+    def _file(self, seq: int) -> Path:
+        return self._folder / f"{seq}.json"
+
+
+def _locked(folder: Path) -> int | None:
+    """Lock a folder for as long as this process lives. None: its owner is alive."""
+    file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(file)
+        return None
+    return file
+
+
+def _left_behind(own: Path) -> Sequence[TaskEnded]:
+    """Reports of processes of the same home that are dead; their folders go."""
+    found: list[TaskEnded] = []
+    for folder in sorted(own.parent.iterdir()):
+        if folder == own or not folder.is_dir():
+            continue
+        held = _locked(folder)
+        if held is None:
+            continue
+        for file in sorted(folder.glob("*.json")):
+            try:
+                found.append(TaskEnded.model_validate_json(file.read_bytes()))
+            except ValidationError:
+                log.warning("report left behind can't be read", extra={"file": str(file)})
+            file.unlink()
+        (folder / "lock").unlink(missing_ok=True)
+        folder.rmdir()
+        os.close(held)
+    return found
+
+
+def _write(path: Path, text: str) -> None:
+    """Durable and whole: temporary file, fsync, rename, fsync of the folder."""
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,116 @@
+"""headrace with all its own processes but no Spark: `python -m tests.cli.stand_in run job.conf`.
+
+The coordinator is the real one. The worker is a real host that speaks the real protocol; only
+what it runs is made up: it says rows, waits for a sign, commits nothing, and reports the end.
+A job says by its number of rows what becomes of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Event, Thread
+from types import FrameType, ModuleType
+from typing import Any
+
+from headrace.cli import local, main
+from headrace.clock import SystemClock
+from headrace.errors import JavaMissing, Refused
+from headrace.model.ids import RandomIds
+from headrace.model.task import TaskKind
+from headrace.protocol.messages import EpochCompleted, Json
+from headrace.protocol.payloads import PipelinePayload, Plan, Slice
+from headrace.worker.client import LeaderClient
+from headrace.worker.execution import Execution
+from headrace.worker.host import Host, Identity, Spark
+from headrace.worker.outbox import Outbox
+
+FINISHES = 7
+FAILS = 13
+WAITS = 50  # for the file `go` in its home, or to be stopped
+DEAF = 99  # runs until its process ends
+REFUSING = "STAND_IN_REFUSES"  # in the environment: the worker does not start
+LOOK_S = 0.05
+
+
+def run_made_up(execution: Execution, home: Path) -> Mapping[str, Any] | None:
+    payload = PipelinePayload.model_validate(execution.assignment.payload)
+    source = payload.pipeline.sources[0]
+    rows = source.options["row.num"]
+    assert isinstance(rows, int)
+    if execution.assignment.kind is TaskKind.SETTLE:
+        return {"outcome": "aborted"}
+    if payload.restore.epoch:
+        return None
+    execution.plan(1, Plan(slices={source.name: Slice(data=None, after=rows, rows=rows)}, now_ms=0))
+    execution.says("running", epoch=1, rows=rows // 2, expected=rows)
+    while rows == DEAF or (rows == WAITS and not (home / "go").exists()):
+        if rows != DEAF:
+            execution.check()
+        Event().wait(LOOK_S)
+    if rows == FAILS:
+        raise Refused("the made-up source is out of luck")
+    execution.prepare(1, {})
+    facts: Json = {"table": "demo.events", "snapshot": "4711", "rows": rows, "total_rows": 2 * rows}
+    execution.complete(
+        EpochCompleted(
+            seq=0,
+            claim=execution.claim,
+            epoch=1,
+            positions={source.name: rows},
+            rows_in=rows,
+            rows_out=rows,
+            commits={payload.pipeline.sinks[0].name: facts},
+        )
+    )
+    return None
+
+
+def serve_worker(
+    *,
+    coordinators: Sequence[str],
+    group: str,
+    slots: int,
+    token: str | None,
+    home: Path,
+    **_: object,
+) -> None:
+    if REFUSING in os.environ:
+        raise JavaMissing("the made-up Java is too old")
+    client, waits = (LeaderClient(coordinators, token=token) for _ in range(2))
+    name = RandomIds().new()
+
+    def thread(target: Callable[[], None], thread_name: str) -> Thread:
+        return Thread(target=target, name=thread_name, daemon=True)
+
+    host = Host(
+        Identity(name, group, slots, 2, "here", os.getpid(), f"made-up-{name}"),
+        client,
+        waits,
+        lambda posted: Outbox(home / "outbox" / name, posted=posted),
+        {kind: lambda execution: run_made_up(execution, home) for kind in TaskKind},
+        Spark(cancel=lambda _: None, rows_written=lambda _: None, thread=thread),
+        SystemClock(),
+    )
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        host.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    host.run()
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tests.cli.stand_in", *arguments]
+
+
+if __name__ == "__main__":
+    made_up = ModuleType("headrace.worker.service")
+    made_up.__dict__["serve_worker"] = serve_worker
+    sys.modules[made_up.__name__] = made_up
+    local.command = command
+    main.main()

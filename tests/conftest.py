@@ -1,0 +1,92 @@
+"""Stores, clocks and terms for every test.
+
+A test that takes `store` or `store_url` runs twice: on a SQLite file and on a real PostgreSQL
+server. Each test has a store of its own, cloned from one that was migrated once.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from headrace import seams
+from headrace.store import leases
+from headrace.store.engine import open_store, writing
+from headrace.store.fence import Term
+from headrace.store.migrate import prepare_store
+from tests.fakes import FakeClock
+from tests.postgresql import PostgreSQL
+
+HOLDER, ADDRESS = "host-1:101:1.00", "http://127.0.0.1:1"
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """A PostgreSQL server, started when the first test asks for it."""
+    server = PostgreSQL()
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "store.db"
+    engine = open_store(f"sqlite:///{path}")
+    prepare_store(engine)
+    engine.dispose()  # the last connection folds the WAL into the file
+    return path
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+    """The URL of a prepared SQLite store."""
+    path = tmp_path / "store.db"
+    shutil.copyfile(sqlite_template, path)
+    return f"sqlite:///{path}"
+
+
+@pytest.fixture
+def postgresql_url(postgresql: PostgreSQL) -> Iterator[str]:
+    """The URL of a prepared PostgreSQL store."""
+    name = postgresql.create_database()
+    yield postgresql.url(name)
+    postgresql.drop_database(name)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest) -> str:
+    """The URL of a prepared store, once for each database; for processes a test starts."""
+    return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.fixture
+def store(store_url: str) -> Iterator[Engine]:
+    """An opened, prepared, empty store, once for each database."""
+    engine = open_store(store_url)
+    yield engine
+    engine.dispose()
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def term(store: Engine) -> Term:
+    """The term of a coordinator that was just elected on `store`."""
+    with writing(store) as conn:
+        elected = leases.take(conn, leases.read(conn), holder=HOLDER, address=ADDRESS)
+    assert elected is not None
+    return elected
+
+
+@pytest.fixture(autouse=True)
+def disarmed_seams() -> Iterator[None]:
+    """No seam that one test armed stays armed for the next."""
+    yield
+    seams.disarm_all()

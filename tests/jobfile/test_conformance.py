@@ -1,0 +1,119 @@
+"""SeaTunnel's own job files are read unchanged, where they lie; broken ones never crash us."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import BadJobFile
+from headrace.jobfile.check import check_declared, check_spec
+from headrace.jobfile.document import read_document
+from headrace.jobfile.reader import read_job
+from tests.jobfile.samples import SAMPLES, outcome
+
+JOBS = Path(__file__).parents[3] / "shared" / "conformance" / "seatunnel" / "jobs"
+FILES = sorted(JOBS.rglob("*.conf"))
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.conf"))
+READ_SECONDS_MAX = 1.0  # generous: the machine is shared, and a slow grammar is far slower
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(JOBS)))
+def test_a_job_file_of_seatunnel_is_understood(file: Path) -> None:
+    document = read_document(file.read_text(encoding="utf-8"))
+
+    roles = [plugin.role for plugin in document.plugins]
+    assert "source" in roles
+    assert "sink" in roles
+    assert set(document.root.members) <= {"env"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(JOBS)))
+def test_a_job_file_of_seatunnel_becomes_a_job_or_says_where_it_can_not(file: Path) -> None:
+    result = outcome(file)
+
+    if isinstance(result, BadJobFile):
+        assert 1 <= result.line <= file.read_text(encoding="utf-8").count("\n") + 1
+        assert result.column >= 1
+    else:
+        check_declared(result)
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)
+def test_an_example_of_ours_can_be_submitted(file: Path) -> None:
+    check_spec(read_job(file))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_is_understood(name: str) -> None:
+    document = read_document(SAMPLES[name])
+
+    assert {plugin.role for plugin in document.plugins} >= {"source", "sink"}
+
+
+def test_reading_takes_milliseconds() -> None:
+    read_document("a = 1")  # builds the parser
+    text = SAMPLES["first.conf"]
+
+    began = time.perf_counter()
+    for _ in range(10):
+        read_document(text)
+
+    assert time.perf_counter() - began < READ_SECONDS_MAX
+
+
+PIECES = [
+    *"{}[]=:,+\"'$#/\\\n.* ",
+    "${",
+    '"""',
+    "+=",
+    "//",
+    "source",
+    "null",
+    "1e9",
+    "\x00",
+    "é",
+    "\ufeff",
+]
+
+
+@given(
+    name=st.sampled_from(sorted(SAMPLES)),
+    seed=st.integers(0, 2**32),
+    changes=st.integers(1, 6),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_damaged_job_file_is_read_or_refused_and_nothing_else(
+    name: str, seed: int, changes: int
+) -> None:
+    text = SAMPLES[name]
+    pick = random.Random(seed)
+    for _ in range(changes):
+        at, until = sorted(pick.choices(range(len(text)), k=2))
+        match pick.randrange(3):
+            case 0:
+                text = text[:at] + pick.choice(PIECES) + text[at:]
+            case 1:
+                text = text[:at] + text[min(until, at + 8) :]
+            case _:
+                text = text[:at] + text[at:until] + text[at:]
+        text = text[:20_000]
+
+    result = outcome(name, text=text)
+
+    if isinstance(result, BadJobFile):
+        assert 1 <= result.line <= text.count("\n") + 1
+        assert result.column >= 1
+    else:
+        check_declared(result)
+
+
+@given(pieces=st.lists(st.sampled_from([*PIECES, "a", "b", "1"]), max_size=60))
+@settings(max_examples=200, deadline=None)
+def test_noise_is_refused_and_nothing_else(pieces: list[str]) -> None:
+    with pytest.raises(BadJobFile):  # it can't have a sink
+        read_job("noise.conf", text="".join(pieces))

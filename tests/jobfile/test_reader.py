@@ -1,0 +1,260 @@
+"""From a file to a JobSpec: files, forms, secrets, and jobs that came over the wire."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from headrace.errors import JobFileUnreadable, Refused
+from headrace.jobfile.check import check_declared, check_spec
+from headrace.jobfile.options import Kind, Option, Options, PluginDecl
+from headrace.jobfile.reader import JOB_FILE_BYTES_MAX, read_job
+from headrace.jobfile.resolve import resolved_options
+from headrace.jobfile.secrets import env_with_secrets, take_secrets, with_secrets
+from headrace.model.jobspec import REDACTED, JobSpec, PluginSpec
+from tests.jobfile.samples import FIRST, JSON, TWO_PIPELINES, job, problem, read
+
+
+def test_a_job_file_becomes_a_spec(tmp_path: Path) -> None:
+    file = tmp_path / "first.conf"
+    file.write_text(FIRST, encoding="utf-8")
+
+    spec = read_job(file)
+
+    (pipeline,) = spec.pipelines
+    assert (spec.name, spec.env.parallelism) == ("demo", 2)
+    assert spec.env.other == {"spark.master": "local[2]"}
+    assert pipeline.sources == (
+        PluginSpec(
+            name="FakeSource-1",
+            plugin="FakeSource",
+            output="fake",
+            options={
+                "row.num": 16,
+                "schema": {
+                    "fields": {
+                        "id": "bigint",
+                        "name": "string",
+                        "score": "decimal(10, 2)",
+                        "tags": "map<string, array<int>>",
+                        "inner": {"a": "int", "b": "date"},
+                    }
+                },
+            },
+        ),
+    )
+    query = "\n      select id, name from fake\n      where name <> 'none'\n    "
+    assert pipeline.transforms[0].options == {"query": query}
+    assert (pipeline.sinks[0].name, pipeline.sinks[0].inputs) == ("Iceberg-1", ("good",))
+    check_spec(JobSpec.model_validate_json(spec.model_dump_json()))
+
+
+def test_a_json_job_is_read_without_substitution() -> None:
+    spec = read(JSON, path="job.json", variables={"left": "replaced"})
+
+    assert spec.name == "job"
+    assert spec.pipelines[0].sources[0].options == {
+        "row.num": 7,
+        "schema": {"comment": "${left}", "fields": {"id": "int"}},
+    }
+    assert spec.pipelines[0].sinks[0].inputs == ("fake",)
+
+
+def test_a_file_that_begins_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.conf"
+    file.write_bytes(b"\xef\xbb\xbf" + TWO_PIPELINES.encode())
+
+    assert len(read_job(file).pipelines) == 2
+
+
+def test_a_file_that_can_not_be_read_is_refused_in_one_line(tmp_path: Path) -> None:
+    def said(path: Path | str) -> str:
+        with pytest.raises(JobFileUnreadable) as refused:
+            read_job(path)
+        return str(refused.value).removeprefix(f"{path}: ")
+
+    latin, large = tmp_path / "latin.conf", tmp_path / "large.conf"
+    latin.write_bytes("env { job.name = é }".encode("latin-1"))
+    large.write_bytes(b"#" * (JOB_FILE_BYTES_MAX + 1))
+
+    assert said(tmp_path / "no.conf") == (
+        "can't be read: no such file; check its name and the directory you are in"
+    )
+    assert said(tmp_path) == "can't be read: is a directory; check what the path names"
+    assert said("a\0b") == "can't be read: embedded null byte; check what the path names"
+    assert said(latin) == "can't be read: byte 17 is not UTF-8; save the file in that encoding"
+    assert said(large) == (
+        "can't be read: it is larger than 10000000 bytes; keep data out of job files"
+    )
+    assert said("job.sql") == (
+        "SQL job files are not supported yet; write the job as HOCON or JSON"
+    )
+
+
+def test_an_unknown_block_is_refused_but_a_constant_is_not() -> None:
+    assert problem("sinks { }\n" + TWO_PIPELINES) == (
+        "job.conf:1:1: unknown block 'sinks'; did you mean 'sink'?"
+    )
+    constant = "rows = 3\n" + job(source="row.num = ${rows}")
+    assert read(constant).pipelines[0].sources[0].options["row.num"] == 3
+
+
+SECRETIVE = """\
+env { spark.hadoop.fs.s3a.secret.key = "env-secret", spark.x = 1 }
+source { FakeSource { schema { fields { password = string } }
+  rows = [{ kind = INSERT, fields { password = "row-secret" } }] } }
+sink { Iceberg { table = t, iceberg.catalog.config {
+  type = rest, credential = "id:secret", s3.secret-access-key = "${KEY}" } } }
+"""
+
+
+def test_secrets_stand_apart_and_can_be_put_back() -> None:
+    spec = read(SECRETIVE, environment={"KEY": "s3-secret"})
+    source, sink = spec.pipelines[0].sources[0], spec.pipelines[0].sinks[0]
+
+    assert spec.secrets == {
+        "env.spark.hadoop.fs.s3a.secret.key": "env-secret",
+        "FakeSource-1.rows[0].fields.password": "row-secret",
+        "Iceberg-1.iceberg.catalog.config.credential": "id:secret",
+        "Iceberg-1.iceberg.catalog.config.s3.secret-access-key": "s3-secret",
+    }
+    shown = spec.model_copy(update={"secrets": {}}).model_dump_json()
+    assert "-secret" not in shown.replace("s3.secret-access-key", "")
+    assert source.options["schema"] == {"fields": {"password": "string"}}
+    assert with_secrets(sink, spec.secrets)["iceberg.catalog.config"] == {
+        "type": "rest",
+        "credential": "id:secret",
+        "s3.secret-access-key": "s3-secret",
+    }
+    assert env_with_secrets(spec.env, spec.secrets) == {
+        "spark.hadoop.fs.s3a.secret.key": "env-secret",
+        "spark.x": 1,
+    }
+    assert resolved_options(sink, "sink")["iceberg.catalog.config"] == {
+        "type": "rest",
+        "credential": REDACTED,
+        "s3.secret-access-key": REDACTED,
+    }
+    assert resolved_options(source, "source", spec.secrets)["rows"] == [
+        {"kind": "INSERT", "fields": {"password": "row-secret"}}
+    ]
+    check_spec(spec)
+
+
+def test_a_secret_that_got_lost_is_not_replaced_by_stars() -> None:
+    sink = read(SECRETIVE).pipelines[0].sinks[0]
+
+    with pytest.raises(Refused) as refused:
+        with_secrets(sink, {})
+
+    assert str(refused.value) == (
+        "the secret 'Iceberg-1.iceberg.catalog.config.credential' is missing; "
+        "submit the job again with its value"
+    )
+
+
+def test_an_option_is_secret_when_it_is_declared_so_whatever_its_name() -> None:
+    pin = Option("pin", Kind.STRING, sensitive=True)
+    decl = PluginDecl("Safe", "sink", Options((pin, Option("note", Kind.STRING))))
+
+    options, secrets = take_secrets("Safe-1", decl, {"pin": "1234", "note": REDACTED})
+
+    assert (options, secrets) == ({"pin": REDACTED, "note": REDACTED}, {"Safe-1.pin": "1234"})
+    back = with_secrets(PluginSpec(name="Safe-1", plugin="Safe", options=options), secrets)
+    assert back == {"pin": "1234", "note": REDACTED}
+
+
+def test_the_options_of_an_unknown_plugin_are_refused() -> None:
+    with pytest.raises(Refused, match=r"^there is no sink 'Nope'"):
+        resolved_options(PluginSpec(name="Nope-1", plugin="Nope"), "sink")
+
+
+def changed(spec: JobSpec, role: str, **update: object) -> JobSpec:
+    """The job with its first source, transform or sink changed."""
+    pipeline = spec.pipelines[0]
+    plugins: tuple[PluginSpec, ...] = getattr(pipeline, role)
+    plugin = plugins[0].model_copy(update=update)
+    pipeline = pipeline.model_copy(update={role: (plugin, *plugins[1:])})
+    return spec.model_copy(update={"pipelines": (pipeline, *spec.pipelines[1:])})
+
+
+@pytest.mark.parametrize(
+    ("role", "update", "said"),
+    [
+        (
+            "sinks",
+            {"options": {"log.print": True}},
+            "Console-1: unknown option 'log.print' of sink Console; did you mean 'log.print.data'?",
+        ),
+        (
+            "sinks",
+            {"plugin": "Jdbc"},
+            "Console-1: sink Jdbc is not built yet; built so far: Console, Iceberg",
+        ),
+        ("sinks", {"plugin": "console"}, "Console-1: write 'Console' for 'console'"),
+        ("sinks", {"inputs": ("b",)}, "Console-1: table 'b' is not made before it is read"),
+        ("sinks", {"inputs": ()}, "Console-1: a sink can't have these inputs and this output"),
+        (
+            "sources",
+            {"output": None},
+            "FakeSource-1: a source can't have these inputs and this output",
+        ),
+        ("sources", {"name": "Console-1"}, "two plugins of the job are called 'Console-1'"),
+        (
+            "sinks",
+            {"options": {"log.print.delay.ms": "5"}},
+            "Console-1: option 'log.print.delay.ms' must be 5 here",
+        ),
+        (
+            "sinks",
+            {"options": {"plugin_input": ["a"]}},
+            "Console-1: option 'plugin_input' must stand under its declared name",
+        ),
+    ],
+)
+def test_a_spec_that_came_over_the_wire_is_checked_too(
+    role: str, update: dict[str, JsonValue], said: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        check_spec(changed(read(TWO_PIPELINES), role, **update))
+
+    assert str(refused.value) == said
+
+
+def test_a_table_made_twice_and_a_wrong_number_are_refused_over_the_wire() -> None:
+    spec = read(TWO_PIPELINES)
+    first, second = spec.pipelines
+    twice = first.model_copy(
+        update={
+            "sources": (second.sources[0].model_copy(update={"output": "a"}),),
+            "sinks": (second.sinks[0].model_copy(update={"inputs": ("a",)}),),
+            "number": 2,
+        }
+    )
+
+    with pytest.raises(Refused, match=r"^FakeSource-2: table 'a' is made twice$"):
+        check_spec(spec.model_copy(update={"pipelines": (first, twice)}))
+    with pytest.raises(Refused, match=r"^pipeline 2 should have the number 1$"):
+        check_spec(spec.model_copy(update={"pipelines": (second,)}))
+
+
+def test_streaming_is_read_and_refused_until_it_is_built() -> None:
+    spec = read(job(env="job.mode = STREAMING, checkpoint.interval = 1000"))
+
+    check_declared(spec)
+    with pytest.raises(Refused) as refused:
+        check_spec(spec)
+
+    assert str(refused.value) == "streaming jobs are not built yet; set job.mode = BATCH in env"
+    check_spec(read(job(env="checkpoint.interval = 1000")))
+
+
+def test_checking_a_spec_loads_no_parser() -> None:
+    """A coordinator checks specs and reads no files; it should start without lark."""
+    code = "import sys, headrace.jobfile.check; sys.exit('lark' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

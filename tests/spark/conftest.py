@@ -1,0 +1,51 @@
+"""One warm session for all tests of this folder, and a table of its own for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.config import Settings
+from headrace.worker.spark import WarmSpark, start_spark, task_session
+from tests.spark.lake import Lake
+
+_HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if _HERE in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def warehouse(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return f"file:{tmp_path_factory.mktemp('warehouse')}"
+
+
+@pytest.fixture(scope="session")
+def warm(warehouse: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WarmSpark]:
+    spark = start_spark(
+        Settings(),
+        warehouse=warehouse,
+        master="local[2]",
+        conf={"spark.sql.shuffle.partitions": "2"},
+        log_file=tmp_path_factory.mktemp("logs") / "jvm.log",
+    )
+    yield spark
+    spark.stop()
+
+
+@pytest.fixture
+def session(warm: WarmSpark, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    with task_session(warm, f"test-{request.node.name}") as made:
+        yield made
+
+
+@pytest.fixture
+def lake(session: SparkSession, warehouse: str) -> Lake:
+    return Lake(session, warehouse)

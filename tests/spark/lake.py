@@ -1,0 +1,106 @@
+"""A table that a test stages to and commits to, and plain Spark looking at it from outside."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from headrace.formats.iceberg.catalogs import (
+    TableRef,
+    embedded_catalog,
+    load_table,
+    local_path,
+)
+from headrace.formats.iceberg.create import TableDefinition, ensure_table
+from headrace.formats.iceberg.staging import Handle, stage
+from headrace.formats.iceberg.token import CommitAt
+from headrace.model.epoch import EpochAt
+
+
+def sql(session: SparkSession, text: str) -> list[Row]:
+    return session.sql(text).collect()  # pyright: ignore[reportUnknownMemberType]
+
+
+class Lake:
+    def __init__(self, session: SparkSession, warehouse: str) -> None:
+        self.session = session
+        self.incarnation = uuid.uuid4().hex
+        name = f"t_{self.incarnation[:12]}"
+        self.ref = TableRef(embedded_catalog(warehouse), ("tests",), name)
+        self.table = f"headrace.tests.{name}"
+        ensure_table(session, self.ref, TableDefinition(columns=self.frame(1).schema))
+
+    def frame(self, rows: int, *, first: int = 0) -> DataFrame:
+        made = session_range(self.session, first, first + rows)
+        return made.selectExpr("id", "cast(id as string) as name")
+
+    def at(self, epoch: int = 1, execution: str = "t1.1") -> CommitAt:
+        return CommitAt(EpochAt(self.incarnation, 1, epoch, execution), "Iceberg-1")
+
+    def staged(self, rows: int, at: CommitAt) -> Handle:
+        return stage(self.session, self.frame(rows, first=at.epoch * 1000), self.ref, at)
+
+    def count(self) -> int:
+        """As a stranger's session sees it, reading every row."""
+        found = sql(
+            self.session, f"SELECT count(*) AS n, count(DISTINCT id) AS d FROM {self.table}"
+        )
+        assert found[0]["n"] == found[0]["d"], "rows came twice"
+        return int(found[0]["n"])
+
+    def append_foreign(self, first: int, rows: int = 1) -> None:
+        self.frame(rows, first=first).writeTo(self.table).append()
+
+    def compact_and_expire(self) -> None:
+        """What somebody else's maintenance does, with plain Spark."""
+        call = "CALL headrace.system"
+        sql(
+            self.session,
+            f"{call}.rewrite_data_files(table => '{self.table}', "
+            "options => map('rewrite-all', 'true'))",
+        )
+        sql(
+            self.session,
+            f"{call}.expire_snapshots(table => '{self.table}', "
+            "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)",
+        )
+
+    def snapshots(self) -> list[dict[str, str]]:
+        rows = sql(self.session, f"SELECT summary FROM {self.table}.snapshots")
+        return [dict(row["summary"]) for row in rows]
+
+    def properties(self) -> dict[str, str]:
+        return dict(load_table(self.session, self.ref).properties())
+
+    def folder(self, at: CommitAt) -> Path:
+        return _path(at.folder(self.location))
+
+    def epoch_folder(self, at: CommitAt) -> Path:
+        return _path(at.epoch_folder(self.location))
+
+    @property
+    def location(self) -> str:
+        return str(load_table(self.session, self.ref).location())
+
+
+def session_range(session: SparkSession, first: int, end: int) -> DataFrame:
+    return session.range(first, end, 1, 2)
+
+
+def staged_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.parquet"))
+
+
+def _path(uri: str) -> Path:
+    found = local_path(uri)
+    assert found is not None
+    return found
+
+
+def some(values: Any) -> Any:
+    """Not None, for the type checker and the reader alike."""
+    assert values is not None
+    return values

@@ -1,0 +1,172 @@
+"""Remove the guard of each requirement in a copy of the tree, and see that its tests fail.
+
+A test that still passes without the guard proves nothing. A mutant counts as killed only when a
+test *failed*: a copy that can't be imported, or that runs out of time, shows nothing either. The
+same tests must first pass on an unpatched copy, so that a kill is the patch's doing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+from tools.requirement import MUTATIONS, Mutation, mutations
+from tools.tree import ROOT, project_files
+
+MUTANT_LIMIT_S = 600
+STEP_LIMIT_S = 60
+PYTHON = ROOT / ".venv" / "bin" / "python"
+
+
+class Broken(Exception):
+    """The harness itself can not do its work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    verdict: str  # passed, failed, broken, out of time
+    seconds: float
+    tail: str
+
+
+@contextmanager
+def copied_tree() -> Generator[Path]:
+    """A copy of the project, with the same virtual environment, that shadows the installed one."""
+    with tempfile.TemporaryDirectory(prefix="headrace-mutant-") as folder:
+        copy = Path(folder).resolve()
+        for path in project_files():
+            (copy / path).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / path, copy / path)
+        (copy / ".venv").symlink_to(PYTHON.parent.parent)
+        where = _step([str(PYTHON), "-c", "import headrace; print(headrace.__file__)"], copy)
+        if not Path(where.strip()).is_relative_to(copy):
+            raise Broken(f"the copy is not what gets imported, {where.strip()} is")
+        yield copy
+
+
+def _environment(copy: Path) -> dict[str, str]:
+    # The ceiling keeps git from taking a repository around the copy for the copy's own.
+    return {
+        **os.environ,
+        "PYTHONPATH": str(copy / "src"),
+        "GIT_CEILING_DIRECTORIES": str(copy.parent),
+    }
+
+
+def _step(command: list[str], copy: Path) -> str:
+    done = subprocess.run(
+        command,
+        check=False,
+        cwd=copy,
+        env=_environment(copy),
+        capture_output=True,
+        text=True,
+        timeout=STEP_LIMIT_S,
+    )
+    if done.returncode != 0:
+        raise Broken(f"{' '.join(command)}: {done.stderr.strip()}")
+    return done.stdout
+
+
+def run_tests(copy: Path, mutation: Mutation) -> Run:
+    """The tests that prove the requirement, stopped at the first that fails."""
+    results = copy / "results.xml"
+    command = [str(PYTHON), "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+    command += [f"--junit-xml={results}", "--req", mutation.requirement, *mutation.tests]
+    began = time.monotonic()
+    with subprocess.Popen(
+        command,
+        cwd=copy,
+        env=_environment(copy),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=MUTANT_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            output, _ = process.communicate()
+            return Run("out of time", time.monotonic() - began, _tail(output))
+    outcome = verdict(process.returncode, results)
+    return Run(outcome, time.monotonic() - began, _tail(output))
+
+
+def verdict(exit_code: int, results: Path) -> str:
+    if exit_code == 0:
+        return "passed"
+    if exit_code != 1 or not results.exists():
+        return "broken"
+    # Our own pytest wrote it a moment ago. With -x a collection error exits 1 as well.
+    suites = ElementTree.parse(results).getroot().iter("testsuite")
+    return "failed" if any(int(suite.get("failures", 0)) for suite in suites) else "broken"
+
+
+def _tail(output: str) -> str:
+    return "\n".join(output.splitlines()[-15:])
+
+
+def check_baseline(chosen: list[Mutation]) -> None:
+    """Each set of tests passes before its guard is removed."""
+    with copied_tree() as copy:
+        for mutation in {(each.requirement, each.tests): each for each in chosen}.values():
+            run = run_tests(copy, mutation)
+            print(f"{mutation.requirement:4} passes unpatched: {run.verdict} {run.seconds:.1f} s")
+            if run.verdict != "passed":
+                raise Broken(
+                    f"the tests of {mutation.requirement} don't pass unpatched:\n{run.tail}"
+                )
+
+
+def try_mutant(mutation: Mutation) -> bool:
+    with copied_tree() as copy:
+        _step(["git", "apply", str(mutation.path)], copy)
+        run = run_tests(copy, mutation)
+    words = {"failed": "killed", "passed": "SURVIVED"}
+    word = words.get(run.verdict, run.verdict.upper())
+    print(f"{mutation.requirement:4} {mutation.name:44} {word:12} {run.seconds:6.1f} s", flush=True)
+    if run.verdict != "failed":
+        print(run.tail)
+    return run.verdict == "failed"
+
+
+def choose(wanted: list[str]) -> list[Mutation]:
+    chosen = [each for each in mutations() if not wanted or each.requirement in wanted]
+    if missing := set(wanted) - {each.requirement for each in chosen}:
+        raise Broken(f"{MUTATIONS.name}/ has no patch for {', '.join(sorted(missing))}")
+    return chosen
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ids", nargs="*", metavar="ID", help="requirements; all when none is named")
+    parser.add_argument(
+        "--trust-baseline", action="store_true", help="don't run the tests unpatched first"
+    )
+    asked = parser.parse_args()
+    try:
+        chosen = choose(asked.ids)
+        if not asked.trust_baseline:
+            check_baseline(chosen)
+        survived = [each.name for each in chosen if not try_mutant(each)]
+    except Broken as error:
+        print(error, file=sys.stderr)
+        return 2
+    print(f"{len(chosen) - len(survived)} killed, {len(survived)} not, of {len(chosen)} mutants")
+    return 1 if survived else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

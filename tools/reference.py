@@ -1,0 +1,155 @@
+"""Write the reference pages that follow from declarations: commands, and options of job files.
+
+`make reference` writes them; a test compares them with what this would write, so they can't age.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
+
+from headrace.cli.main import app
+from headrace.jobfile.env import ENV
+from headrace.jobfile.options import Kind, Option, Options
+from headrace.jobfile.registry import DECLARED
+from tools.tree import ROOT
+
+REFERENCE = ROOT / "docs" / "reference"
+GENERATED = "<!-- Written by `make reference`; change the declarations instead. -->\n\n"
+ITEMS = {Kind.STRING: "texts", Kind.INT: "whole numbers", Kind.FLOAT: "numbers"}
+
+
+def pages() -> dict[Path, str]:
+    """What each generated page must hold."""
+    return {
+        REFERENCE / "cli.md": GENERATED + "\n".join(_cli_page()) + "\n",
+        REFERENCE / "job-options.md": GENERATED + "\n".join(_options_page()) + "\n",
+    }
+
+
+def commands(group: TyperGroup | None = None, path: str = "headrace") -> Iterator[_Command]:
+    """Every command that can be typed, in the order of `--help`."""
+    if group is None:
+        group = cast("TyperGroup", typer.main.get_command(app))
+        yield path, group
+    for name, command in cast("dict[str, TyperCommand | TyperGroup]", group.commands).items():
+        if command.hidden:
+            continue
+        if isinstance(command, TyperGroup):
+            yield from commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+_Command = tuple[str, TyperCommand | TyperGroup]
+
+
+def _cli_page() -> Iterator[str]:
+    yield "# Commands\n"
+    yield "Options of `headrace` itself stand before the command: `headrace --output json workers`."
+    yield "What the exit codes mean: [errors and exit codes](errors.md)."
+    for path, command in commands():
+        yield f"\n## `{path}`\n\n{inspect.cleandoc(command.help or '')}\n"
+        yield "| argument or option | default | meaning |\n|---|---|---|"
+        for parameter in command.params:
+            if isinstance(parameter, TyperArgument | TyperOption) and not parameter.hidden:
+                yield _parameter_row(parameter)
+
+
+def _parameter_row(parameter: TyperArgument | TyperOption) -> str:
+    if isinstance(parameter, TyperArgument):
+        name = f"`{(parameter.metavar or parameter.name or '').upper()}`"
+    else:
+        name = ", ".join(f"`{option}`" for option in sorted(parameter.opts, reverse=True))
+        name += f" {parameter.metavar}" if parameter.metavar else ""
+    return _row(name, _default(parameter), _cell(parameter.help or ""))
+
+
+def _default(parameter: TyperArgument | TyperOption) -> str:
+    value: Any = parameter.default
+    if parameter.required:
+        return "required"
+    if value is None or value in ([], 0) or callable(value):
+        return ""
+    return f"`{value}`"
+
+
+def _options_page() -> Iterator[str]:
+    yield "# Options of job files\n"
+    yield "`row.num = 5` and `row { num = 5 }` mean the same. What is marked *not built* is known,"
+    yield "and refused with its place in the file. How to write one:"
+    yield "[write a job file](../how-to/write-a-job-file.md)."
+    for title, doc, options in option_groups():
+        yield f"\n## {title}\n\n{doc}\n"
+        yield "| option | takes | default | meaning |\n|---|---|---|---|"
+        for option in options.declared:
+            yield _option_row(option)
+        for prefix in options.prefixes:
+            yield _row(f"`{prefix}…`", "anything", "", "Taken as it is.")
+
+
+def option_groups() -> Iterator[tuple[str, str, Options]]:
+    """Title, sentence and options of the env block and of each plugin."""
+    yield "env", "How the job as a whole runs.", ENV
+    for plugin in DECLARED:
+        yield f"{plugin.name} ({plugin.role})", plugin.doc, plugin.options
+
+
+def _option_row(option: Option) -> str:
+    names = " or ".join(f"`{name}`" for name in option.names)
+    default = "required" if option.required else _shown(option.default)
+    return _row(names, _takes(option), default, _meaning(option))
+
+
+def _takes(option: Option) -> str:
+    if option.choices:
+        return ", ".join(f"`{choice}`" for choice in option.choices)
+    kind = str(option.kind)
+    if option.kind is Kind.LIST:
+        kind += f" of {ITEMS.get(option.items, 'values')}"
+    limits = [
+        f"{word} {limit:g}" if isinstance(limit, float) else f"{word} {limit}"
+        for word, limit in (("at least", option.minimum), ("at most", option.maximum))
+        if limit is not None
+    ]
+    return ", ".join([kind, *limits])
+
+
+def _meaning(option: Option) -> str:
+    parts = [_cell(option.doc)] if option.doc else []
+    if option.secret:
+        parts.append("Sensitive: stored apart from the job, never shown.")
+    if option.supported is not None:
+        built = ", ".join(_shown(value) for value in option.supported)
+        parts.append(f"*Not built*, but for {built}." if built else f"It *{option.unsupported}*.")
+    return " ".join(parts)
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return ""
+    return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
+
+
+def _row(*cells: str) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main() -> None:
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
+        print(f"wrote {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
