@@ -11,8 +11,17 @@ import sys
 from collections.abc import Mapping
 from typing import Literal
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
-_SECRET_WORDS = ("password", "secret", "token", "auth", "credential", "access_key", "private_key")
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_NOISE = frozenset({"color_message"})  # uvicorn's own
+_SECRET_WORDS = (
+    "password",
+    "secret",
+    "token",
+    "auth",
+    "credential",
+    "access_key",
+    "private_key",
+)
 _NOT_SECRET = frozenset({"token_spent", "commit_token"})
 REDACTED = "******"
 
@@ -27,7 +36,7 @@ def _fields(record: logging.LogRecord) -> Mapping[str, object]:
     return {
         key: REDACTED if is_secret(key) else value
         for key, value in vars(record).items()
-        if key not in _STANDARD
+        if key not in _STANDARD | _NOISE
     }
 
 

@@ -31,8 +31,8 @@ QUICK_TTL_S = 0.3
 
 @pytest.fixture
 def rival(store_url: str) -> Iterator[Engine]:
-    """A second program on the same store, which gives up waiting soon."""
-    engine = open_store(store_url, ttl_s=QUICK_TTL_S)
+    """A second program on the same store."""
+    engine = open_store(store_url)
     yield engine
     engine.dispose()
 
@@ -114,14 +114,17 @@ def test_sqlite_writers_of_one_process_wait_for_their_turn_but_not_for_ever(
         insert_new(conn, facts, name="a", value="1")
 
 
-def test_all_sqlite_writers_of_one_process_get_their_turn(sqlite_store: Engine) -> None:
+def test_all_sqlite_writers_of_one_process_get_their_turn(sqlite_url: str) -> None:
+    engine = open_store(sqlite_url)
+
     def write(number: int) -> None:
-        with writing(sqlite_store) as conn:
+        with writing(engine) as conn:
             insert_new(conn, facts, name=str(number), value="1")
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(20)))
-    assert count_facts(sqlite_store) == 22
+    assert count_facts(engine) == 22
+    engine.dispose()
 
 
 def test_sqlite_is_durable_and_checks_foreign_keys(sqlite_store: Engine) -> None:

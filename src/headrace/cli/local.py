@@ -11,6 +11,7 @@ that line and its exit code become ours.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,7 @@ STOP_GRACE_S = {"worker": 120.0, "coordinator": 15.0}
 HEARTBEAT_TIMEOUT_S = 20.0  # no network between them, so less patience than usual
 RESTARTS_MAX = 3  # of each child
 POLL_S = 0.1
+HOST = "127.0.0.1"
 LOG_LINES_SHOWN = 5
 LOGGER = " headrace."  # marks our own lines in a log that Spark writes to as well
 
@@ -66,15 +68,14 @@ class Machine:
         self._shape = shape
         self._make_client = make_client
         self._clock: Clock = clock or SystemClock()
-        self._port = shape.port
+        # Known from the start, so that both can start at once, and the same at every start.
+        self._port = shape.port or _free_port()
         self._children: dict[str, LocalProcess] = {}
         self._restarts: dict[str, int] = {}
-        self._url: str | None = None
 
     @property
     def url(self) -> str:
-        assert self._url is not None, "the coordinator was not started yet"
-        return self._url
+        return f"http://{HOST}:{self._port}"
 
     @property
     def pids(self) -> Mapping[str, int]:
@@ -83,11 +84,14 @@ class Machine:
         return {name: status.pid for name, status in found.items() if isinstance(status, Running)}
 
     def start(self, wanted: Interrupts, tell: Tell) -> Client:
-        """Start both; return as soon as the coordinator answers and a leader is known."""
+        """Start both; return as soon as the coordinator answers."""
         self._shape.home.mkdir(parents=True, exist_ok=True)
-        tell("starting the coordinator")
-        self._start_coordinator(wanted)
+        self._address_file.unlink(missing_ok=True)
+        tell("starting the coordinator and the worker")
+        self._start("coordinator", self._coordinator_arguments())
         self._start("worker", self._worker_arguments())
+        limit_s = COORDINATOR_START_MAX_S
+        self._wait_until(self._address_file.exists, wanted, limit_s=limit_s, name="coordinator")
         return self._make_client(self.url)
 
     def wait_for_worker(self, client: Client, wanted: Interrupts, tell: Tell) -> None:
@@ -129,18 +133,10 @@ class Machine:
     def _address_file(self) -> Path:
         return self._shape.home / "coordinator.address"
 
-    def _start_coordinator(self, wanted: Interrupts) -> None:
-        self._address_file.unlink(missing_ok=True)
-        self._start("coordinator", self._coordinator_arguments())
-        limit_s = COORDINATOR_START_MAX_S
-        self._wait_until(self._address_file.exists, wanted, limit_s=limit_s, name="coordinator")
-        self._url = self._address_file.read_text().strip()
-        self._port = int(self._url.rpartition(":")[2])
-        # Should it have to start again, it answers where the worker and we know it.
-        self._children["coordinator"].argv = command(*self._coordinator_arguments())
-
     def _what_the_worker_does(self) -> str:
-        said = [line for line in self._children["worker"].log_since_start() if LOGGER in line]
+        """Its last words that are ours and no warning: a fetch of jars takes a while."""
+        lines = self._children["worker"].log_since_start()
+        said = [line for line in lines if LOGGER in line and " INFO " in line]
         latest = said[-1].partition(LOGGER)[2].partition(": ")[2] if said else ""
         return f"starting Spark{f' · {latest}' if latest else ''}"
 
@@ -158,7 +154,7 @@ class Machine:
         store = f"sqlite:///{self._shape.home / 'store.db'}"
         return [
             *("coordinator", "--with-parent", "--store", store),
-            *("--bind", f"127.0.0.1:{self._port}", "--address-file", str(self._address_file)),
+            *("--bind", f"{HOST}:{self._port}", "--address-file", str(self._address_file)),
             *("--heartbeat-timeout", str(HEARTBEAT_TIMEOUT_S)),
         ]
 
@@ -184,6 +180,13 @@ class Machine:
                 raise Unavailable(
                     f"the {name} was not ready after {limit_s:.0f} s; {_last_words(child)}"
                 )
+
+
+def _free_port() -> int:
+    """A port that is free now. Somebody may take it first; the coordinator then says so."""
+    with socket.socket() as asked:
+        asked.bind((HOST, 0))
+        return int(asked.getsockname()[1])
 
 
 def _meaning(child: LocalProcess, code: int) -> Refused | Unavailable:

@@ -57,6 +57,11 @@ def facts_of(seen: Seen, per_s: int) -> str:
     return f"{rows}{of} rows · {per_s:,} rows/s · epoch {seen.epoch}"
 
 
+def _bar_text(view: JobView, pipeline: PipelineView, seen: Seen) -> str:
+    doing = f"waits for {view.waits_for}" if view.waits_for else seen.step
+    return f"pipeline {pipeline.number} · {doing}"
+
+
 class Bars:
     """A bar for each pipeline, in a terminal."""
 
@@ -87,7 +92,7 @@ class Bars:
                 self._bars[pipeline.number] = bar
             self._progress.update(
                 self._bars[pipeline.number],
-                description=f"pipeline {pipeline.number} · {view.waits_for or seen.step}",
+                description=_bar_text(view, pipeline, seen)[:DESCRIPTION_MAX],
                 total=seen.expected,
                 completed=seen.rows,
                 facts=facts,

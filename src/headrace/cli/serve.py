@@ -92,7 +92,7 @@ def worker(
         spark_master=spark_master,
         conf=pairs_of(conf or [], "--conf"),
         token=_token(settings, token_file),
-        home=settings.home,
+        settings=settings,
         warehouse=warehouse_uri(warehouse or str(settings.home / "warehouse")),
     )
 

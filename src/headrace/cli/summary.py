@@ -64,11 +64,10 @@ def took(view: JobView) -> str:
 
 
 def reason(view: JobView) -> str:
-    """Why a job failed: its last line, which says most (Java puts causes last)."""
+    """Why a job failed, in one line."""
     texts = [view.error, *(pipeline.error for pipeline in view.pipelines)]
-    lines = [line.strip() for text in texts if text for line in text.splitlines() if line.strip()]
-    first = next((text.strip() for text in texts if text and text.strip()), "no reason was given")
-    return lines[-1] if "\n" in first else first
+    found = next((text for text in texts if text and text.strip()), "no reason was given")
+    return " ".join(found.split())
 
 
 def jobs_table(views: Sequence[JobView]) -> Table:

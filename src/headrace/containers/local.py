@@ -40,7 +40,7 @@ class LocalProcess:
         clock: Clock | None = None,
     ) -> None:
         self.name = name
-        self.argv = list(argv)  # may be changed between two starts
+        self._argv = list(argv)
         self._log = log
         self._environment = dict(environment)
         self._clock: Clock = clock or SystemClock()
@@ -60,7 +60,7 @@ class LocalProcess:
         with self._log.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(  # noqa: S603 - argv is ours, and no shell reads it
-                self.argv,
+                self._argv,
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,

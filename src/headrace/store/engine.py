@@ -27,18 +27,6 @@ from headrace.errors import BadSetting, StoreRefused, StoreUnavailable
 from headrace.store.faults import store_errors, where
 from headrace.store.turns import Turns, turns_at
 
-__all__ = [
-    "insert_new",
-    "is_sqlite",
-    "open_session",
-    "open_store",
-    "open_writer",
-    "reading",
-    "store_errors",
-    "writing",
-    "writing_on",
-]
-
 TTL_S = 3.0  # of the leader's lease
 WAIT_SHARE = 2 / 3  # of the ttl: the longest that a statement, a lock or silence may take
 LOCK_SHARE = 1 / 3  # of the ttl: the longest wait for a row, for a turn, for SQLite's write lock
@@ -205,14 +193,15 @@ def _open_sqlite(url: URL, *, ttl_s: float) -> Engine:
 
 def _touch(engine: Engine) -> None:
     """Read once. SQLite does not wait, it fails, while another program makes the file a WAL one."""
-    for _ in range(TOUCH_TRIES):
+    for tries_left in reversed(range(TOUCH_TRIES)):
         try:
             _probe(engine, "SELECT count(*) FROM sqlite_master")
         except StoreUnavailable:
+            if not tries_left:
+                raise
             Event().wait(TOUCH_PAUSE_S)
         else:
             return
-    _probe(engine, "SELECT count(*) FROM sqlite_master")
 
 
 def _check_file(path: Path) -> None:

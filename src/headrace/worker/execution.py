@@ -25,6 +25,7 @@ from headrace.worker.outbox import Outbox
 log = logging.getLogger(__name__)
 
 ERROR_CHARACTERS_MAX = 2000
+FIRST_LINES_MAX = 3
 
 
 class Stopped(Exception):
@@ -144,5 +145,10 @@ class Execution:
 
 
 def _said(error: Exception) -> str:
+    """The error in one line. Of a Java trace: what happened, and what caused it."""
     text = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
-    return text[:ERROR_CHARACTERS_MAX]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if not line.startswith(("at ", "... "))]
+    causes = [line for line in told if line.startswith("Caused by:")]
+    first = [line for line in told if not line.startswith("Caused by:")][:FIRST_LINES_MAX]
+    return " ".join([*first, *causes[-1:]])[:ERROR_CHARACTERS_MAX]

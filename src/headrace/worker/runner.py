@@ -13,15 +13,16 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.clock import Clock
-from headrace.connectors.connector import Sink, Source
+from headrace.connectors.connector import Setting, Sink, Source
 from headrace.connectors.registry import make_sink, make_source
 from headrace.model.epoch import EpochAt, EpochStatus
+from headrace.model.jobspec import PluginSpec
 from headrace.protocol.messages import EpochCompleted, Json
 from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Plan, Slice
 from headrace.seams import seam
 from headrace.transforms.registry import Transform, make_transform
 from headrace.worker.execution import Execution
-from headrace.worker.settings import settings_for
+from headrace.worker.settings import Role, settings_for
 from headrace.worker.spark import WarmSpark, task_session
 
 
@@ -63,20 +64,19 @@ class _Pipeline:
         self._execution, self._payload, self._session = execution, payload, session
         self._clock = runner.clock
         spec = payload.pipeline
-        made = {
-            plugin.name: settings_for(plugin, role, payload, warehouse=runner.warehouse)
-            for role, plugins in (
-                ("source", spec.sources),
-                ("transform", spec.transforms),
-                ("sink", spec.sinks),
-            )
-            for plugin in plugins
-        }
-        self._sources: Sequence[Source] = [make_source(p, made[p.name]) for p in spec.sources]
-        self._transforms: Sequence[Transform] = [
-            make_transform(p, made[p.name]) for p in spec.transforms
+
+        def setting(plugin: PluginSpec, role: Role) -> Setting:
+            return settings_for(plugin, role, payload, warehouse=runner.warehouse)
+
+        self._sources: Sequence[Source] = [
+            make_source(plugin, setting(plugin, "source")) for plugin in spec.sources
         ]
-        self._sinks: Sequence[Sink] = [make_sink(p, made[p.name]) for p in spec.sinks]
+        self._transforms: Sequence[Transform] = [
+            make_transform(plugin, setting(plugin, "transform")) for plugin in spec.transforms
+        ]
+        self._sinks: Sequence[Sink] = [
+            make_sink(plugin, setting(plugin, "sink")) for plugin in spec.sinks
+        ]
         self._positions: dict[str, Any] = dict(payload.restore.positions)
         self._rows = 0
 
@@ -163,9 +163,7 @@ class _Pipeline:
         self._execution.says("committing", epoch=epoch, rows=self._rows)
         commits: Json = {}
         for sink in self._sinks:
-            seam("before sink commit")
             committed = sink.commit(self._session, _handle(handles, sink), self._at(epoch))
-            seam("sink committed")
             commits[sink.name] = dict(committed.facts)
         return EpochCompleted(
             seq=0,
@@ -176,7 +174,7 @@ class _Pipeline:
                 **{name: part.after for name, part in plan.slices.items()},
             },
             rows_in=_rows_in(plan) or 0,
-            rows_out=sum(int(entry["rows"]) for entry in handles.values()),  # type: ignore[index]
+            rows_out=sum(_rows_out(handles, sink) for sink in self._sinks),
             commits=commits,
         )
 
@@ -184,6 +182,11 @@ class _Pipeline:
 def _handle(handles: Json, sink: Sink) -> Any:
     entry: Any = handles[sink.name]
     return entry["handle"]
+
+
+def _rows_out(handles: Json, sink: Sink) -> int:
+    entry: Any = handles[sink.name]
+    return int(entry["rows"])
 
 
 def _rows_in(plan: Plan) -> int | None:

@@ -7,17 +7,19 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 
 from headrace.clock import SystemClock
+from headrace.config import Settings
 from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
 from headrace.worker.client import LeaderClient
 from headrace.worker.host import Host, Identity, Spark
 from headrace.worker.outbox import Outbox
 from headrace.worker.runner import Runner
-from headrace.worker.spark import warm_spark
+from headrace.worker.spark import WarmSpark, start_spark
 
 log = logging.getLogger(__name__)
 
@@ -32,41 +34,64 @@ def serve_worker(
     spark_master: str,
     conf: Mapping[str, str],
     token: str | None,
-    home: Path,
+    settings: Settings,
     warehouse: str,
 ) -> None:
     """Work until SIGTERM or SIGINT: the first one stops cleanly, the second one at once."""
-    ids, clock = RandomIds(), SystemClock()
-    worker = ids.new()
-    with warm_spark(master=spark_master, conf=conf, warehouse=warehouse, slots=slots) as spark:
-        runner = Runner(spark, clock, warehouse=warehouse)
+    ids = RandomIds()
+    me = ids.new()
+    spark = start_spark(
+        settings,
+        warehouse=warehouse,
+        master=spark_master,
+        conf=conf,
+        name=f"headrace-{group}",
+        say=log.info,
+    )
+    try:
         client, waits = (LeaderClient(coordinators, token=token) for _ in range(2))
-        host = Host(
-            Identity(
-                worker=worker,
+        with closing(client), closing(waits):
+            identity = Identity(
+                worker=me,
                 group=group,
                 slots=slots,
                 control_slots=CONTROL_SLOTS,
                 host=socket.gethostname(),
                 pid=os.getpid(),
                 spark_application=spark.application,
-            ),
-            client,
-            waits,
-            lambda posted: Outbox(home / "outbox" / worker, posted=posted),
-            {
-                TaskKind.PIPELINE: runner.pipeline,
-                TaskKind.SETTLE: runner.settle,
-                TaskKind.NOOP: runner.noop,
-            },
-            Spark(cancel=spark.cancel, rows_written=spark.rows_written, thread=spark.thread),
-            clock,
-        )
-        _stop_on_signals(host.stop)
-        log.info("worker works", extra={"worker": worker, "group": group, "slots": slots})
-        host.run()
-        client.close()
-        waits.close()
+            )
+            host = _host(identity, client, waits, spark, home=settings.home, warehouse=warehouse)
+            _stop_on_signals(host.stop)
+            log.info("worker works", extra={"worker": me, "group": group, "slots": slots})
+            host.run()
+    finally:
+        spark.stop()
+
+
+def _host(
+    identity: Identity,
+    client: LeaderClient,
+    waits: LeaderClient,
+    spark: WarmSpark,
+    *,
+    home: Path,
+    warehouse: str,
+) -> Host:
+    clock = SystemClock()
+    runner = Runner(spark, clock, warehouse=warehouse)
+    return Host(
+        identity,
+        client,
+        waits,
+        lambda posted: Outbox(home / "outbox" / identity.worker, posted=posted),
+        {
+            TaskKind.PIPELINE: runner.pipeline,
+            TaskKind.SETTLE: runner.settle,
+            TaskKind.NOOP: runner.noop,
+        },
+        Spark(cancel=spark.cancel, rows_written=spark.rows_written, thread=spark.thread),
+        clock,
+    )
 
 
 def _stop_on_signals(stop: Callable[[], None]) -> None:
