@@ -18,6 +18,7 @@ from typing import Any
 
 from headrace.cli import local, main
 from headrace.clock import SystemClock
+from headrace.config import Settings
 from headrace.errors import JavaMissing, Refused
 from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
@@ -53,6 +54,8 @@ def run_made_up(execution: Execution, home: Path) -> Mapping[str, Any] | None:
         Event().wait(LOOK_S)
     if rows == FAILS:
         raise Refused("the made-up source is out of luck")
+    sys.stdout.write("a row [that looks] like markup\n")
+    sys.stdout.flush()
     execution.prepare(1, {})
     facts: Json = {"table": "demo.events", "snapshot": "4711", "rows": rows, "total_rows": 2 * rows}
     execution.complete(
@@ -75,11 +78,12 @@ def serve_worker(
     group: str,
     slots: int,
     token: str | None,
-    home: Path,
+    settings: Settings,
     **_: object,
 ) -> None:
     if REFUSING in os.environ:
         raise JavaMissing("the made-up Java is too old")
+    home = settings.home
     client, waits = (LeaderClient(coordinators, token=token) for _ in range(2))
     name = RandomIds().new()
 

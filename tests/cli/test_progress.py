@@ -95,7 +95,12 @@ def test_the_duration_is_from_the_start_not_from_the_submission() -> None:
     [
         ("it broke", None, "it broke"),
         (None, "its pipeline broke", "its pipeline broke"),
-        ("java.X: a\n  at Y\nCaused by: no room on disk\n", None, "Caused by: no room on disk"),
+        ("java.X: a\n\tat Y\nCaused by: no room on disk\n\tat Z", None, "no room on disk"),
+        (
+            "Error in o1.save.\n: org.X: no catalog\n\tat Y",
+            None,
+            "Error in o1.save. : org.X: no catalog",
+        ),
         (None, None, "no reason was given"),
     ],
 )

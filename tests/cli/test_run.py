@@ -118,6 +118,7 @@ def test_a_job_runs_to_its_summary_and_nothing_is_left_running(commands: Command
     for part in ("demo.events", "4711", "rows in table now", "14", "FINISHED in"):
         assert part in done.out
     assert "pipeline 1" in done.err
+    assert "a row [that looks] like markup" in done.err, "what a Console sink shows is seen"
     assert commands.children() == []
     assert (commands.home / "store.db").exists()
     assert (commands.home / "logs" / "worker.log").exists()

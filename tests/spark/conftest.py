@@ -44,7 +44,7 @@ def warm(warehouse: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
 
 @pytest.fixture
 def session(warm: WarmSpark, request: pytest.FixtureRequest) -> Iterator[SparkSession]:
-    with task_session(warm, f"test-{request.node.name}") as made:
+    with task_session(warm, f"test-{abs(hash(request.node.nodeid))}") as made:
         yield made
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -11,7 +13,8 @@ from headrace.clock import SystemClock
 from headrace.errors import Fenced, Refused
 from headrace.formats.iceberg import commit as committing
 from headrace.formats.iceberg.commit import Outcome, commit, look
-from headrace.formats.iceberg.token import SpentBy
+from headrace.formats.iceberg.staging import Handle
+from headrace.formats.iceberg.token import CommitAt, SpentBy
 from headrace.worker.spark import WarmSpark
 from tests.spark.lake import Lake, some, sql, staged_files
 
@@ -85,10 +88,10 @@ def test_a_zombie_paused_inside_its_commit_is_refused_when_it_wakes(
     """It had asked, was told "unspent", and was stopped right before its transaction."""
     zombie, owner = lake.at(execution="t1.1"), lake.at(execution="t1.2")
     zombies, owners = lake.staged(10, zombie), lake.staged(10, owner)
-    attempt = committing._attempt
+    attempt: Any = committing._attempt  # pyright: ignore[reportPrivateUsage]
     asleep: list[str] = [zombie.execution]
 
-    def paused(session, ref, at, *rest):  # type: ignore[no-untyped-def]
+    def paused(session: Any, ref: Any, at: CommitAt, *rest: Any) -> None:
         if at.execution in asleep:
             asleep.remove(at.execution)
             commit(lake.session, lake.ref, owners, owner)
@@ -140,16 +143,19 @@ def test_of_committers_that_race_one_commits_and_the_others_are_refused(
     lake: Lake, warm: WarmSpark
 ) -> None:
     outcomes: list[Outcome] = []
+
+    def race(at: CommitAt, handle: Handle, gate: threading.Barrier) -> None:
+        gate.wait(timeout=30)
+        outcomes.append(commit(lake.session, lake.ref, handle, at))
+
     for epoch in (1, 2):
         ats = [lake.at(epoch, f"t1.{attempt}") for attempt in (1, 2, 3)]
         handles = [lake.staged(5, at) for at in ats]
         gate = threading.Barrier(len(ats))
-
-        def race(number: int, gate=gate, ats=ats, handles=handles) -> None:  # type: ignore[no-untyped-def]
-            gate.wait(timeout=30)
-            outcomes.append(commit(lake.session, lake.ref, handles[number], ats[number]))
-
-        threads = [warm.thread(lambda n=n: race(n), f"racer-{n}") for n in range(len(ats))]
+        threads = [
+            warm.thread(partial(race, at, handle, gate), f"racer-{at.execution}")
+            for at, handle in zip(ats, handles, strict=True)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -165,9 +171,9 @@ def test_a_commit_whose_answer_was_lost_is_found_at_the_table(
 ) -> None:
     at = lake.at()
     handle = lake.staged(10, at)
-    attempt = committing._attempt
+    attempt: Any = committing._attempt  # pyright: ignore[reportPrivateUsage]
 
-    def lost(*args):  # type: ignore[no-untyped-def]
+    def lost(*args: Any) -> None:
         attempt(*args)
         java = lake.session.sparkContext._jvm  # pyright: ignore
         some(java).org.apache.iceberg.TableMetadataParser.fromJson("an answer that never came")

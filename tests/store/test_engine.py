@@ -46,8 +46,8 @@ def sqlite_store(sqlite_url: str) -> Iterator[Engine]:
 
 @pytest.fixture
 def sqlite_rival(sqlite_store: Engine) -> Iterator[sqlite3.Connection]:
-    """Some other program that has the file open, and never waits."""
-    with closing(sqlite3.connect(str(sqlite_store.url.database), timeout=0)) as conn:
+    """Some other program that has the file open, and hardly waits."""
+    with closing(sqlite3.connect(str(sqlite_store.url.database), timeout=0.1)) as conn:
         conn.isolation_level = None
         yield conn
 
@@ -173,7 +173,7 @@ def test_a_restarted_server_is_not_noticed_by_the_next_read(postgresql_url: str)
     assert count_facts(engine) == 2
     with psycopg.connect(postgresql_url) as other:
         other.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
     assert count_facts(engine) == 2

@@ -77,7 +77,7 @@ def test_a_lost_session_is_noticed_and_replaced(postgresql_url: str) -> None:
     assert hint.try_acquire()
     with psycopg.connect(postgresql_url) as admin:
         admin.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_locks"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_locks"
             " WHERE locktype = 'advisory' AND database ="
             " (SELECT oid FROM pg_database WHERE datname = current_database())"
         )

@@ -104,7 +104,7 @@ def test_a_new_connection_wakes_since_nobody_knows_what_was_missed(postgresql_ur
     waker = open_waker(engine)
     with psycopg.connect(postgresql_url) as admin:
         admin.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
     assert waker.wait(BOUND_S)

@@ -2,7 +2,7 @@
 
     <home>/store.db        the store
     <home>/warehouse/      the lake tables
-    <home>/logs/           coordinator.log, worker.log
+    <home>/logs/           coordinator.log, worker.log, and worker.out: rows that a job shows
 
 A child that is killed is started again, a bounded number of times: the store remembers all that
 matters, so only time is lost. A child that exits by itself has said why on its last line, and
@@ -107,6 +107,10 @@ class Machine:
 
         self._wait_until(registered, wanted, limit_s=WORKER_START_MAX_S, name="worker")
 
+    def new_output(self) -> list[str]:
+        """What the worker printed since the last call: the rows of a Console sink."""
+        return self._children["worker"].new_output() if "worker" in self._children else []
+
     def supervise(self) -> None:
         """Start a killed child again; pass on the reason of one that gave up."""
         for name, child in tuple(self._children.items()):
@@ -130,6 +134,10 @@ class Machine:
             child.kill()
 
     @property
+    def _logs(self) -> Path:
+        return self._shape.home / "logs"
+
+    @property
     def _address_file(self) -> Path:
         return self._shape.home / "coordinator.address"
 
@@ -144,7 +152,8 @@ class Machine:
         self._children[name] = LocalProcess(
             name,
             command(*arguments),
-            log=self._shape.home / "logs" / f"{name}.log",
+            log=self._logs / f"{name}.log",
+            output=self._logs / f"{name}.out",
             environment=child_environment(PYTHONUNBUFFERED="1"),
             clock=self._clock,
         )

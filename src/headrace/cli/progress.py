@@ -72,7 +72,7 @@ class Bars:
         self._bars: dict[int, TaskID] = {}
 
     def note(self, text: str) -> None:
-        self._progress.console.print(text)
+        self._progress.console.print(text, markup=False, soft_wrap=True)
 
     def doing(self, text: str) -> None:
         shown = text[:DESCRIPTION_MAX]
@@ -111,7 +111,7 @@ class Lines:
         self._doing = ""
 
     def note(self, text: str) -> None:
-        self._console.print(text, soft_wrap=True)
+        self._console.print(text, markup=False, soft_wrap=True)
 
     def doing(self, text: str) -> None:
         if text != self._doing:
@@ -131,7 +131,7 @@ class Lines:
 
     def _print(self, text: str) -> None:
         elapsed_s = self._clock.monotonic_s() - self._began_s
-        self._console.print(f"{elapsed_s:6.1f} s  {text}", soft_wrap=True)
+        self._console.print(f"{elapsed_s:6.1f} s  {text}", markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -69,13 +69,20 @@ def _run_on(
         return Ended(None, wanted.exit_code)
     earlier = _tell_of_earlier(client, shown)
     # Before the worker is up, so that it finds the job with its first question.
-    watch = Watch(client, submit(client, spec).id, shown, machine.supervise, clock=clock)
+
+    def look_after() -> None:
+        for line in machine.new_output():
+            shown.note(line)
+        machine.supervise()
+
+    watch = Watch(client, submit(client, spec).id, shown, look_after, clock=clock)
 
     def run() -> JobView:
         machine.wait_for_worker(client, wanted, shown.doing)
         return watch.until_ended(wanted)
 
     ended = _carry_through(run, watch, wanted, shown)
+    look_after()  # the last rows came with the last epoch
     _tell_of_unfinished(client, earlier, shown)
     client.close()
     return ended

@@ -41,6 +41,8 @@ def keep_up(cli: Context, settings: Settings, shape: Shape) -> None:
             with upfile.written(shape.home, content):
                 _announce(cli, machine)
                 while not wanted.wait(SUPERVISE_EVERY_S):
+                    for line in machine.new_output():
+                        typer.echo(line, err=True)
                     machine.supervise()
         except Stopped:
             typer.echo("stopped before it was up", err=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -64,10 +65,14 @@ def took(view: JobView) -> str:
 
 
 def reason(view: JobView) -> str:
-    """Why a job failed, in one line."""
+    """Why a job failed, in one line: of a Java trace its last cause, or else its beginning."""
     texts = [view.error, *(pipeline.error for pipeline in view.pipelines)]
-    found = next((text for text in texts if text and text.strip()), "no reason was given")
-    return " ".join(found.split())
+    text = next((text for text in texts if text and text.strip()), "no reason was given")
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    if causes:
+        return causes[-1].removeprefix("Caused by: ")
+    return " ".join(itertools.takewhile(lambda line: not line.startswith("at "), lines))
 
 
 def jobs_table(views: Sequence[JobView]) -> Table:

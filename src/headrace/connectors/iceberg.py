@@ -41,46 +41,52 @@ class IcebergSink:
         for option in _NOT_BUILT:
             if self._options.get(option):
                 raise Refused(f"sink {name}: option {option!r} is not built yet; leave it out")
-        self._ref = table_ref(name, setting)
+        self.table_ref = table_ref(name, setting)
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
         self._ensure_table(session, frame)
         try:
-            wanted = columns_of(session, load_table(session, self._ref))
+            wanted = columns_of(session, load_table(session, self.table_ref))
             aligned = align(
                 frame,
                 wanted,
-                table=str(self._ref),
+                table=str(self.table_ref),
                 case_sensitive=bool(self._options.get("case_sensitive")),
             )
             handle = stage(
                 session,
                 aligned,
-                self._ref,
+                self.table_ref,
                 CommitAt(at, self.name),
                 properties=_texts(self._options.get("iceberg.table.write-props")),
             )
         except AnalysisException as error:
-            raise Refused(f"sink {self.name}: {self._ref}: {one_line(error)}") from error
+            raise Refused(f"sink {self.name}: {self.table_ref}: {one_line(error)}") from error
         return Staged(handle.model_dump(mode="json"), handle.rows)
 
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
-        outcome = commit(session, self._ref, Handle.model_validate(handle), CommitAt(at, self.name))
+        outcome = commit(
+            session, self.table_ref, Handle.model_validate(handle), CommitAt(at, self.name)
+        )
         return Committed(outcome.already, self._facts(outcome))
 
     def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
-        sweep(session, self._ref, Handle.model_validate(handle), CommitAt(at, self.name))
+        sweep(session, self.table_ref, Handle.model_validate(handle), CommitAt(at, self.name))
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
-        abort(session, self._ref, CommitAt(at, self.name))
+        abort(session, self.table_ref, CommitAt(at, self.name))
 
     def _facts(self, outcome: Outcome) -> dict[str, JsonValue]:
         summary = outcome.spent.summary
-        facts: dict[str, JsonValue] = {"table": str(self._ref), "snapshot": outcome.spent.snapshot}
+        facts: dict[str, JsonValue] = {
+            "table": str(self.table_ref),
+            "snapshot": outcome.spent.snapshot,
+        }
         for fact, key in (
             ("rows", "added-records"),
             ("files", "added-data-files"),
             ("bytes", "added-files-size"),
+            ("total_rows", "total-records"),
         ):
             if outcome.spent.snapshot is not None:
                 facts[fact] = int(summary.get(key, "0"))
@@ -89,12 +95,12 @@ class IcebergSink:
     def _ensure_table(self, session: SparkSession, frame: DataFrame) -> None:
         mode = self._options.get("schema_save_mode") or "CREATE_SCHEMA_WHEN_NOT_EXIST"
         if mode != "CREATE_SCHEMA_WHEN_NOT_EXIST":
-            load_table(session, self._ref)  # refuses when it is not there
+            load_table(session, self.table_ref)  # refuses when it is not there
             return
         keys = _list(self._options.get("iceberg.table.primary-keys"))
         ensure_table(
             session,
-            self._ref,
+            self.table_ref,
             TableDefinition(
                 columns=cast("spark.StructType", nullable(frame.schema, but=keys)),
                 partition_keys=_list(self._options.get("iceberg.table.partition-keys")),

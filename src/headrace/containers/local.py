@@ -14,8 +14,10 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -37,8 +39,10 @@ class LocalProcess:
         *,
         log: Path,
         environment: Mapping[str, str],
+        output: Path | None = None,
         clock: Clock | None = None,
     ) -> None:
+        """`output` takes its standard output; without it that goes to the log as well."""
         self.name = name
         self._argv = list(argv)
         self._log = log
@@ -46,6 +50,8 @@ class LocalProcess:
         self._clock: Clock = clock or SystemClock()
         self._process: subprocess.Popen[bytes] | None = None
         self._log_start = 0
+        self._output = output
+        self._output_read = 0
         self._never = threading.Event()
 
     @property
@@ -57,13 +63,13 @@ class LocalProcess:
         self._log.parent.mkdir(parents=True, exist_ok=True)
         if self._log.exists() and self._log.stat().st_size > LOG_BYTES_MAX:
             self._log.replace(self._log.with_suffix(self._log.suffix + ".1"))
-        with self._log.open("ab") as log:
-            self._log_start = log.tell()
+        with self._log.open("ab") as log, _opened(self._output) as output:
+            self._log_start, self._output_read = log.tell(), 0
             self._process = subprocess.Popen(  # noqa: S603 - argv is ours, and no shell reads it
                 self._argv,
                 stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
+                stdout=output or log,
+                stderr=log,
                 env=self._environment,
                 start_new_session=True,
             )
@@ -99,6 +105,16 @@ class LocalProcess:
             log.seek(max(self._log_start, end - TAIL_BYTES_MAX))
             return log.read().decode(errors="replace").splitlines()
 
+    def new_output(self) -> list[str]:
+        """The whole lines of its standard output that were not asked for before."""
+        if self._output is None or not self._output.exists():
+            return []
+        with self._output.open("rb") as output:
+            output.seek(self._output_read)
+            whole, newline, _ = output.read(TAIL_BYTES_MAX).rpartition(b"\n")
+        self._output_read += len(whole + newline)
+        return whole.decode(errors="replace").splitlines()
+
     def _has_exited(self) -> bool:
         """Whether it ended. It is left unreaped, so that its session id is nobody else's yet."""
         assert self._process is not None
@@ -127,6 +143,16 @@ class LocalProcess:
         process.wait(KILL_WAIT_S)
         if process.stdin is not None:
             process.stdin.close()
+
+
+@contextmanager
+def _opened(path: Path | None) -> Generator[IO[bytes] | None]:
+    if path is None:
+        yield None
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as stream:
+        yield stream
 
 
 def _session_members(session: int) -> list[int]:

@@ -41,9 +41,7 @@ class Commands:
         def work(conn: Connection) -> Job:
             if (known := jobs.by_submission_key(conn, submission_key)) is not None:
                 return known
-            if jobs.get(conn, chosen) is not None:
-                raise Refused(f"job id {chosen!r} is taken; submit under another id")
-            jobs.insert_job(
+            if not jobs.insert_job(
                 conn,
                 spec,
                 job_id=chosen,
@@ -51,7 +49,11 @@ class Commands:
                 submission_key=submission_key,
                 group=group,
                 now_ms=self._clock.wall_ms(),
-            )
+            ):
+                # The same submission, repeated at another node, may have come first just now.
+                if (known := jobs.by_submission_key(conn, submission_key)) is not None:
+                    return known
+                raise Refused(f"job id {chosen!r} is taken; submit under another id")
             wake.notify(conn)
             return _found(conn, chosen)
 

@@ -10,6 +10,7 @@ import logging
 from dataclasses import dataclass
 from typing import assert_never
 
+from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from headrace.model.epoch import EpochAt, EpochKind, EpochStatus
@@ -20,6 +21,7 @@ from headrace.protocol.messages import (
     EpochCompleted,
     EpochPlanned,
     EpochPrepared,
+    Json,
     TaskEnded,
 )
 from headrace.seams import seam
@@ -152,24 +154,22 @@ def _running(conn: Connection, place: Place) -> None:
 
 def apply_end(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -> None:
     """Record the end of a pipeline or settle task. `task` is current and locked."""
-    place = place_of(conn, task)
-    error = report.error or "the worker gave no reason"
     match task.kind, report.outcome:
-        case _, "FAILED":
-            attempt_failed(conn, task, error, retry=report.retry, now_ms=now_ms)
         case TaskKind.PIPELINE, "SUCCESS":
-            _finished(conn, place, now_ms=now_ms)
-        case TaskKind.PIPELINE, _:
-            _finish(conn, task, TaskStatus.CANCELED, now_ms=now_ms)
-            _move_pipeline(conn, place, PipelineStatus.CANCELING, None)
+            _finished(conn, place_of(conn, task), now_ms=now_ms)
         case _, "SUCCESS":
-            _settled(conn, place, report, now_ms=now_ms)
-        case _:  # a settle task was told to stop: its worker goes, and another will do it
-            tasks.give_back(conn, task.claim)
+            _settled(conn, place_of(conn, task), report, now_ms=now_ms)
+        case _:
+            error = report.error or f"its worker said {report.outcome} and gave no reason"
+            attempt_failed(conn, task, error, retry=report.retry, now_ms=now_ms)
 
 
 def _finished(conn: Connection, place: Place, *, now_ms: int) -> None:
     """The completed point: an epoch with the next id and no slices, and FINISHED with it."""
+    if (left := _open(conn, place)) is not None:
+        error = f"its worker said SUCCESS with epoch {left.epoch} still {left.status}"
+        attempt_failed(conn, place.task, error, retry=True, now_ms=now_ms)
+        return
     at = place.at(place.pipeline.epoch + 1)
     epochs.plan(conn, at, job_id=place.job.id, slices={}, now_ms=now_ms, kind=EpochKind.COMPLETED)
     jobs.advance(
@@ -188,27 +188,47 @@ def _finished(conn: Connection, place: Place, *, now_ms: int) -> None:
 
 def _settled(conn: Connection, place: Place, report: TaskEnded, *, now_ms: int) -> None:
     """A settle task finished a prepared epoch, or aborted a planned one (E6)."""
-    result = report.result or {}
-    if result.get("outcome") == "committed":
-        done = EpochCompleted.model_validate(result["completed"])
+    result, left = report.result or {}, _open(conn, place)
+    if result.get("outcome") == "committed" and (done := _done(result)) is not None:
         at = place.at(done.epoch)
         if epochs.complete(conn, at, rows_in=done.rows_in, rows_out=done.rows_out, now_ms=now_ms):
             advance(conn, place, done)
-    else:
-        open_epoch = epochs.open_one(conn, place.job.incarnation, place.pipeline.number)
-        if open_epoch is not None:
-            epochs.abort(conn, place.at(open_epoch.epoch), now_ms=now_ms)
-    _finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
+    elif result.get("outcome") == "aborted" and left is not None:
+        epochs.abort(conn, place.at(left.epoch), now_ms=now_ms)
+    if (left := _open(conn, place)) is None:
+        _finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
+    else:  # or the job would wait for ever: nobody else is going to settle it
+        error = f"its worker said SUCCESS with epoch {left.epoch} still {left.status}"
+        attempt_failed(conn, place.task, error, retry=True, now_ms=now_ms)
+
+
+def _done(result: Json) -> EpochCompleted | None:
+    try:
+        return EpochCompleted.model_validate(result.get("completed"))
+    except ValidationError as error:
+        log.warning("settle result can't be read", extra={"reason": str(error)})
+        return None
+
+
+def _open(conn: Connection, place: Place) -> epochs.Epoch | None:
+    return epochs.open_one(conn, place.job.incarnation, place.pipeline.number)
 
 
 def attempt_failed(conn: Connection, task: Task, error: str, *, retry: bool, now_ms: int) -> None:
-    """An attempt failed, or its worker is gone: try again while the task may be tried again."""
+    """An attempt failed, or its worker is gone: try again while the task may be tried again.
+
+    One that was to stop has stopped: whatever it says of it is a consequence, not the reason.
+    """
+    if task.kind is TaskKind.PIPELINE and task.stop:
+        _finish(conn, task, TaskStatus.CANCELED, now_ms=now_ms)
+        _move_pipeline(conn, place_of(conn, task), PipelineStatus.CANCELING, None)
+        return
     if task.kind is TaskKind.SETTLE:
         times, pause_ms = SETTLE_FAILURES_MAX, SETTLE_PAUSE_MS
     else:
         times = int(task.payload.get("retry_times", 0))
         pause_ms = 1000 * int(task.payload.get("retry_interval_s", 0))
-    again = retry and not task.stop and task.failures < times
+    again = retry and task.failures < times
     log.warning(
         "attempt failed",
         extra={

@@ -21,7 +21,7 @@ from headrace.coordinator.leader import (
 )
 from headrace.coordinator.metrics import Metrics
 from headrace.coordinator.term import LeaderTerm
-from headrace.errors import NotLeader, StoreUnavailable
+from headrace.errors import NotLeader, StoreRefused, StoreUnavailable
 from headrace.model.ids import Ids
 from headrace.store import leases
 from headrace.store.engine import open_store, reading, writing
@@ -141,6 +141,10 @@ class Coordinator:
                 log.warning("store away", extra={"reason": str(error)})
                 self._stopping.wait(STORE_AWAY_PAUSE_S)
                 continue
+            except StoreRefused as error:  # upgraded under us: reads go on, leading does not (L4)
+                log.error("may not lead", extra={"reason": str(error)})  # noqa: TRY400
+                self._hint.release()
+                return None
             self._seen = candidate.seen
             self.metrics.term.set(candidate.seen.epoch if candidate.seen else 0)
             if won is not None:

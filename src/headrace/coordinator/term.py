@@ -78,12 +78,12 @@ class LeaderTerm:
 
     def stop(self) -> None:
         self._leadership.over.set()
+        self._bell.ring_all()  # a parked wait ends at once, not after the threads have
         self._news.set()
         self._waker.close()
         self.writer.stop(timeout_s=STOP_TIMEOUT_S)
         for thread in self._threads:
             thread.join(STOP_TIMEOUT_S)
-        self._bell.ring_all()
 
     def look_at(self, job_ids: Iterable[str]) -> None:
         """These jobs may have something to do."""
@@ -106,8 +106,9 @@ class LeaderTerm:
             registered_at_ms=now_ms,
             seen_at_ms=now_ms,
         )
-        self.writer.do(lambda conn: workers.register(conn, worker)).result(ANSWER_TIMEOUT_S)
+        # Heard first: a pass that finds the row must not take it for one of long silence.
         self.roster.heard(said.worker, 0)
+        self.writer.do(lambda conn: workers.register(conn, worker)).result(ANSWER_TIMEOUT_S)
         log.info("worker registered", extra={"worker": said.worker, "group": said.group})
         self._news.set()
         return Registered(
@@ -138,6 +139,7 @@ class LeaderTerm:
     def _fenced(self, error: LeaderFenced) -> None:
         log.warning("leader fenced", extra={"term": error.held, "current": error.current})
         self._leadership.over.set()
+        self._bell.ring_all()
         self._news.set()
 
     def _listen(self) -> None:
@@ -150,14 +152,20 @@ class LeaderTerm:
         try:
             with reading(self._engine) as conn:
                 wanted = jobs.wanted_ids(conn, most=PAGE_MAX)
-            self.look_at(wanted)
+            if wanted:
+                self.look_at(wanted)
         except Unavailable as error:
             log.warning("store away", extra={"reason": str(error)})
 
     def _reconcile(self) -> None:
-        """The first pass is the recovery pass: it looks at everything this term inherits."""
-        everything = True
-        while self._leadership.trusted(self._clock.monotonic_s()):
+        """The first pass is the recovery pass: it looks at everything this term inherits.
+
+        So does one each interval, however much news there is: a worker that fell silent and a
+        job that waits for a slot make none.
+        """
+        next_s = now_s = self._clock.monotonic_s()
+        while self._leadership.trusted(now_s):
+            everything = now_s >= next_s
             with self._lock:
                 named, self._named = self._named, set()
             try:
@@ -167,8 +175,14 @@ class LeaderTerm:
                 return
             except (Fenced, Unavailable) as error:
                 log.warning("pass broken off", extra={"reason": str(error)})
-            everything = not self._news.wait(PASS_INTERVAL_S)
+            except Exception:  # a term without passes would lead, and do nothing
+                log.exception("pass failed")
+            now_s = self._clock.monotonic_s()
+            if everything:
+                next_s = now_s + PASS_INTERVAL_S
+            self._news.wait(max(0.0, next_s - now_s))
             self._news.clear()
+            now_s = self._clock.monotonic_s()
 
     def _pass(self, named: set[str], *, everything: bool) -> None:
         term = self._leadership.term

@@ -12,6 +12,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 
 BATCH_MAX = 256  # syncs in one transaction
 QUEUE_MAX = 4096  # syncs waiting; more are told to come again
+LOOK_INTERVAL_S = 0.5  # at whether the term is over, while nobody asks
 
 
 Work = Callable[[Connection], Any]
@@ -88,20 +90,28 @@ class Writer:
             self._queue.put_nowait(ask)
         except queue.Full:
             ask.answer.set_exception(Unavailable("too many syncs at once; come again"))
+        if self._over.is_set():
+            self._refuse_the_rest()  # the term ended meanwhile; the thread may look no more
         return ask.answer
 
     def _run(self) -> None:
-        conn = open_writer(self._engine)
-        try:
+        with ExitStack() as opened:
+            opened.callback(self._refuse_the_rest)
+            conn: Connection | None = None
             while batch := self._drain():
-                self._serve(conn, batch)
-        finally:
-            conn.close()
-            self._refuse_the_rest()
+                try:
+                    conn = conn or opened.enter_context(open_writer(self._engine))
+                except Unavailable as error:
+                    _fail(batch, error)
+                else:
+                    self._serve(conn, batch)
 
     def _drain(self) -> list[Ask]:
         """Block for the first, then take what is there. Empty: the term is over."""
-        first = self._queue.get()
+        first: Ask | None = None
+        while first is None and not self._over.is_set():
+            with suppress(queue.Empty):
+                first = self._queue.get(timeout=LOOK_INTERVAL_S)
         batch = [first] if first is not None else []
         while len(batch) < BATCH_MAX and not self._over.is_set():
             try:
@@ -120,13 +130,23 @@ class Writer:
             self._refuse(batch)
             self._fenced(error)
         except HeadraceError as error:
-            _fail(batch, error)
+            if len(batch) == 1 or isinstance(error, Unavailable):
+                _fail(batch, error)
+            else:
+                self._serve_apart(conn, batch)
         except Exception:
             log.exception("sync batch failed", extra={"syncs": len(batch)})
             if len(batch) == 1:
                 _fail(batch, Unavailable("the coordinator failed to answer; its log says why"))
-                return
-            for ask in batch:  # a poisoned one must not fail its neighbours
+            else:
+                self._serve_apart(conn, batch)
+
+    def _serve_apart(self, conn: Connection, batch: Sequence[Ask]) -> None:
+        """A poisoned one must not fail its neighbours."""
+        for ask in batch:
+            if self._over.is_set():
+                self._refuse([ask])
+            else:
                 self._serve(conn, [ask])
 
     def _transact(self, conn: Connection, batch: Sequence[Ask]) -> None:

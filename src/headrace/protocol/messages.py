@@ -143,6 +143,12 @@ class Answer(Message):
     acknowledged: tuple[Acknowledged, ...] = ()
 
 
+class Rung(Message):
+    """How a parked wait ended: there may be something for the worker, or the time was up."""
+
+    rung: bool
+
+
 class Goodbye(Message):
     """A worker stops cleanly: what it still holds goes to others at once."""
 

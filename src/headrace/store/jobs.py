@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from headrace.model.job import JOB_ENDED, PIPELINE_ENDED, JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec
+from headrace.store.engine import insert_new
 from headrace.store.schema import job_secrets, jobs, pipelines
 
 
@@ -105,20 +106,21 @@ def insert_job(
     submission_key: str,
     group: str,
     now_ms: int,
-) -> None:
-    """Write the job with its pipelines and secrets: all of it, or none (C6)."""
-    conn.execute(
-        insert(jobs).values(
-            id=job_id,
-            incarnation=incarnation,
-            submission_key=submission_key,
-            name=spec.name,
-            group_name=group,
-            spec=spec.model_dump(mode="json", exclude={"secrets"}),
-            status=JobStatus.CREATED,
-            created_at_ms=now_ms,
-        )
-    )
+) -> bool:
+    """Write the job with its pipelines and secrets. False: its id or its key is there already."""
+    if not insert_new(
+        conn,
+        jobs,
+        id=job_id,
+        incarnation=incarnation,
+        submission_key=submission_key,
+        name=spec.name,
+        group_name=group,
+        spec=spec.model_dump(mode="json", exclude={"secrets"}),
+        status=JobStatus.CREATED,
+        created_at_ms=now_ms,
+    ):
+        return False
     conn.execute(
         insert(pipelines),
         [
@@ -134,6 +136,7 @@ def insert_job(
     )
     if spec.secrets:
         conn.execute(insert(job_secrets).values(job_id=job_id, secrets=spec.secrets))
+    return True
 
 
 def want_cancel(conn: Connection, job_id: str) -> None:

@@ -104,7 +104,7 @@ class SessionWaker:
             if self._session is None:
                 return self._reconnect(end_s)
             try:
-                return self._hear(self._session, timeout_s)
+                return self._hear(self._session, end_s)
             except psycopg.OperationalError as error:
                 log.warning("wake-up session lost", extra={"reason": str(error)})
                 self._drop()
@@ -117,14 +117,20 @@ class SessionWaker:
             self._drop()
             self._ear.close()
 
-    def _hear(self, session: psycopg.Connection[Any], timeout_s: float) -> bool:
-        if _drain(session):  # it may have come in with an earlier answer: the socket is silent
-            return True
+    def _hear(self, session: psycopg.Connection[Any], end_s: float) -> bool:
         with selectors.DefaultSelector() as selector:
             selector.register(session.fileno(), selectors.EVENT_READ)
             selector.register(self._ear, selectors.EVENT_READ)
-            selector.select(timeout_s)
-        return not self._closed.is_set() and _drain(session)
+            # Drained first: a wake may have come in with an earlier answer, and the socket is
+            # silent. And again: what arrives may be something else, such as a server's farewell.
+            while not self._closed.is_set():
+                if _drain(session):
+                    return True
+                left_s = end_s - self._clock.monotonic_s()
+                if left_s <= 0:
+                    return False
+                selector.select(left_s)
+        return False
 
     def _reconnect(self, end_s: float) -> bool:
         """Connect anew within the time left. True: done, and nobody knows what was missed."""

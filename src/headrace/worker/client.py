@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import httpx2
+from pydantic import ValidationError
 
 from headrace.errors import CoordinatorUnavailable, Refused, Unauthorized
 from headrace.model.task import Lane
@@ -19,6 +20,7 @@ from headrace.protocol.messages import (
     Message,
     Register,
     Registered,
+    Rung,
     Sync,
 )
 
@@ -39,7 +41,7 @@ class LeaderClient:
         token: str | None,
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
-        self._urls = list(urls)
+        self._urls = [url.rstrip("/") for url in urls]
         self._at = self._urls[0]
         self._http = httpx2.Client(
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -73,7 +75,7 @@ class LeaderClient:
             },
             timeout=httpx2.Timeout(timeout_s + ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
         )
-        return bool(answer.json()["rung"])
+        return self._read(answer, Rung).rung
 
     def _post(self, verb: str, said: Message, kind: type[M]) -> M:
         answer = self._try(
@@ -82,7 +84,13 @@ class LeaderClient:
             content=said.model_dump_json(),
             headers={"Content-Type": "application/json"},
         )
-        return kind.model_validate_json(answer.content)
+        return self._read(answer, kind)
+
+    def _read(self, answer: httpx2.Response, kind: type[M]) -> M:
+        try:
+            return kind.model_validate_json(answer.content)
+        except ValidationError as error:  # a proxy's page, or a program of another kind
+            raise self._elsewhere(f"{self._at} gave an answer that can't be read") from error
 
     def _try(self, method: str, verb: str, **what: object) -> httpx2.Response:
         url = f"{self._at}/v1/worker/{verb}"

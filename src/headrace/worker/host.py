@@ -20,6 +20,7 @@ from headrace.errors import Unavailable
 from headrace.model.task import Claim, Lane, TaskKind
 from headrace.protocol.messages import (
     REPORTS_PER_SYNC_MAX,
+    Acknowledged,
     Answer,
     Assignment,
     Goodbye,
@@ -267,4 +268,6 @@ class Host:
             except Unavailable as error:
                 log.warning("goodbye not said", extra={"reason": str(error)})
             else:
+                taken = [Acknowledged(seq=report.seq, held=False) for report in reports]
+                self._outbox.acknowledge(taken)
                 return

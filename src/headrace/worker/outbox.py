@@ -10,13 +10,15 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from headrace.errors import ClaimLost, CoordinatorUnavailable
+from headrace.errors import ClaimLost, CoordinatorUnavailable, Unavailable
 from headrace.model.task import Claim
 from headrace.protocol.messages import Acknowledged, Report, TaskEnded
 from headrace.seams import seam
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 
 ACKNOWLEDGE_TIMEOUT_S = 6 * 3600.0  # so long may every coordinator be away
 LOOK_INTERVAL_S = 0.2  # at the stop flag, while waiting
+HOME_TRIES, HOME_PAUSE_S = 200, 0.05  # to have the home alone, which nobody does for long
 
 
 class Posted:
@@ -59,11 +62,14 @@ class Outbox:
         self._lock = threading.Lock()
         self._pending: dict[int, Posted] = {}
         self._seq = 0
-        folder.mkdir(parents=True, exist_ok=True)
-        self._held = _locked(folder)
-        assert self._held is not None, "the folder is named after this process"
-        for report in _left_behind(folder):
-            self.post(lambda seq, report=report: report.model_copy(update={"seq": seq}))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _alone(folder.parent):
+            folder.mkdir(exist_ok=True)
+            self._held = _locked(folder)
+            assert self._held is not None, "the folder is named after this process"
+            for other in sorted(folder.parent.iterdir()):
+                if other != folder and other.is_dir():
+                    self._take_over(other)
 
     def post(self, make: Callable[[int], Report]) -> Posted:
         """Take a report, made with the number given. The end of a task is durable on return."""
@@ -77,6 +83,22 @@ class Outbox:
             self._pending[self._seq] = posted
         self._wake()
         return posted
+
+    def _take_over(self, folder: Path) -> None:
+        """Say what a dead process left unsaid. Its files go once ours are durable."""
+        held = _locked(folder)
+        if held is None:
+            return
+        for file in sorted(folder.glob("*.json")):
+            try:
+                left = TaskEnded.model_validate_json(file.read_bytes())
+            except ValidationError:
+                log.warning("report left behind can't be read", extra={"file": str(file)})
+            else:
+                self.post(lambda seq, left=left: left.model_copy(update={"seq": seq}))
+        seam("ends taken over")
+        shutil.rmtree(folder)
+        os.close(held)
 
     def pending(self, most: int) -> Sequence[Report]:
         """The oldest reports nobody has acknowledged."""
@@ -102,12 +124,11 @@ class Outbox:
     def close(self) -> None:
         """Leave nothing behind, except reports that are still to be said."""
         if self._held is not None:
-            with self._lock:
+            with _alone(self._folder.parent), self._lock:
                 if not any(isinstance(p.report, TaskEnded) for p in self._pending.values()):
-                    (self._folder / "lock").unlink(missing_ok=True)
-                    self._folder.rmdir()
-            os.close(self._held)
-            self._held = None
+                    shutil.rmtree(self._folder)
+                os.close(self._held)
+                self._held = None
 
     def _file(self, seq: int) -> Path:
         return self._folder / f"{seq}.json"
@@ -124,25 +145,21 @@ def _locked(folder: Path) -> int | None:
     return file
 
 
-def _left_behind(own: Path) -> Sequence[TaskEnded]:
-    """Reports of processes of the same home that are dead; their folders go."""
-    found: list[TaskEnded] = []
-    for folder in sorted(own.parent.iterdir()):
-        if folder == own or not folder.is_dir():
-            continue
-        held = _locked(folder)
-        if held is None:
-            continue
-        for file in sorted(folder.glob("*.json")):
-            try:
-                found.append(TaskEnded.model_validate_json(file.read_bytes()))
-            except ValidationError:
-                log.warning("report left behind can't be read", extra={"file": str(file)})
-            file.unlink()
-        (folder / "lock").unlink(missing_ok=True)
-        folder.rmdir()
-        os.close(held)
-    return found
+@contextmanager
+def _alone(home: Path) -> Generator[None]:
+    """One process at a time makes, takes over or removes the folders of a home."""
+    file = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for _ in range(HOME_TRIES):
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            threading.Event().wait(HOME_PAUSE_S)
+        else:
+            raise Unavailable(f"{home} is held by another worker that starts or stops; try again")
+        yield
+    finally:
+        os.close(file)
 
 
 def _write(path: Path, text: str) -> None:

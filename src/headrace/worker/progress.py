@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.formats.iceberg.jvm import JavaError, java_classes, scala_context, sql_status
+from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_classes, scala_context, sql_status
 
 QUERIES_ASKED_MAX = 20  # the newest: one that runs is among them, or its rows are not shown
 _ROWS = "number of output rows"
@@ -44,7 +44,7 @@ def _rows_of_query(status: Any, query: int) -> int:
     try:
         values = status.executionMetrics(query)
         nodes = status.planGraph(query).allNodes().iterator()
-    except JavaError as error:
+    except JAVA_ERRORS as error:
         if "NoSuchElementException" not in java_classes(error):
             raise
         return 0  # not planned yet, or forgotten since

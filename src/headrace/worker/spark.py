@@ -33,6 +33,7 @@ from headrace.formats.iceberg.catalogs import (
     forget_catalogs,
     local_path,
 )
+from headrace.formats.iceberg.jvm import active
 from headrace.worker.archive import Archive, archive_for
 from headrace.worker.jars import resolve
 from headrace.worker.java import find_java
@@ -113,13 +114,10 @@ def task_session(warm: WarmSpark, execution: str) -> Generator[SparkSession]:
     pool = warm.take_pool()
     context.setLocalProperty(_POOL, f"task-{pool}")
     context.addJobTag(execution)
-    # Iceberg asks for the active session; in a new thread that is whichever came first.
-    sessions: Any = session._jvm.org.apache.spark.sql.classic.SparkSession  # noqa: SLF001  # pyright: ignore
-    sessions.setActiveSession(session._jsparkSession)  # noqa: SLF001  # pyright: ignore
     try:
-        yield session
+        with active(session):
+            yield session
     finally:
-        sessions.clearActiveSession()
         # A pooled thread would carry both into the next task.
         context.clearJobTags()
         context.setLocalProperty(_POOL, "default")

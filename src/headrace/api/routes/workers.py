@@ -28,6 +28,7 @@ from headrace.protocol.messages import (
     Goodbye,
     Message,
     Register,
+    Rung,
     Sync,
 )
 
@@ -93,14 +94,15 @@ async def wait(request: Request) -> Response:
     coordinator.led_now()
     query = request.query_params
     try:
-        timeout_s = min(float(query.get("timeout_s", "10")), WAIT_S_MAX)
+        # In this order "nan" becomes 0, too.
+        timeout_s = max(0.0, min(float(query.get("timeout_s", "10")), WAIT_S_MAX))
         free = frozenset(Lane(name) for name in query.get("free", "").split(",") if name)
     except ValueError as error:
         raise Refused(f"the query can't be read: {error}") from error
     rung = await coordinator.bell.wait(
         query.get("worker", ""), query.get("group", ""), free, timeout_s=timeout_s
     )
-    return JSONResponse({"rung": rung})
+    return JSONResponse(Rung(rung=rung).model_dump())
 
 
 @_ours

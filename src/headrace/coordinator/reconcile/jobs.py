@@ -59,6 +59,13 @@ class _View:
         found = [t for t in self.tasks if t.pipeline == pipeline.number and t.kind is kind]
         return found[-1] if found else None
 
+    def runs_no_more(self, pipeline: Pipeline) -> bool:
+        """It has not ended yet, and no execution of it is left."""
+        running = self.task_of(pipeline, TaskKind.PIPELINE)
+        return pipeline.status not in PIPELINE_ENDED and (
+            running is None or running.status in ENDED
+        )
+
 
 class Jobs:
     name = "jobs"
@@ -72,7 +79,9 @@ class Jobs:
             return False
         if view.job.status in WAITING and not view.job.wanted_cancel:
             return view.job.waits_for is None or _waits_for(conn, view) != view.job.waits_for
-        return view.job.status in ENDING or view.next_status() is not view.job.status
+        if view.next_status() is not view.job.status:
+            return True
+        return view.job.status in ENDING and _unwound(view)
 
     def reconcile(self, conn: Connection, key: str) -> None:
         view = _View.read(conn, key)
@@ -125,10 +134,8 @@ class Jobs:
         tasks.cancel_unclaimed(conn, view.job.id, now_ms=now_ms)
         view = _View(view.job, view.pipelines, tasks.of_job(conn, view.job.id))
         for pipeline in view.pipelines:
-            running = view.task_of(pipeline, TaskKind.PIPELINE)
-            if pipeline.status in PIPELINE_ENDED or (running and running.status not in ENDED):
-                continue
-            self._settle(conn, view, pipeline, now_ms=now_ms)
+            if view.runs_no_more(pipeline):
+                self._settle(conn, view, pipeline, now_ms=now_ms)
 
     def _settle(self, conn: Connection, view: _View, pipeline: Pipeline, *, now_ms: int) -> None:
         open_epoch = epochs.open_one(conn, view.job.incarnation, pipeline.number)
@@ -149,13 +156,23 @@ class Jobs:
                 now_ms=now_ms,
             )
         elif settle.status is TaskStatus.FAILED:
+            unsettled = f"epoch {open_epoch.epoch} could not be settled: {settle.error}"
             jobs.change_pipeline(
                 conn,
                 view.job.id,
                 pipeline.number,
                 PipelineStatus.FAILED,
-                error=f"epoch {open_epoch.epoch} could not be settled: {settle.error}",
+                error="; ".join(reason for reason in (pipeline.error, unsettled) if reason),
             )
+
+
+def _unwound(view: _View) -> bool:
+    """Whether an ending job has something left for us, and not only for its workers."""
+    running = [t for t in view.tasks if t.kind is TaskKind.PIPELINE and t.status not in ENDED]
+    if any(task.status is TaskStatus.PLANNED or not task.stop for task in running):
+        return True
+    settling = [view.task_of(p, TaskKind.SETTLE) for p in view.pipelines if view.runs_no_more(p)]
+    return any(settle is None or settle.status in ENDED for settle in settling)
 
 
 def _waits_for(conn: Connection, view: _View) -> str | None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import Refused
 from headrace.formats.iceberg.jvm import (
-    JavaError,
+    JAVA_ERRORS,
     hadoop_configuration,
     java_classes,
     java_message,
@@ -99,7 +99,7 @@ def open_catalog(session: SparkSession, config: CatalogConfig) -> Any:
                 string_map(session, config.properties),
                 hadoop_configuration(session, config.hadoop),
             )
-        except JavaError as error:
+        except JAVA_ERRORS as error:
             raise Refused(
                 f"catalog {config.name!r} can not be opened: {java_message(error)}; "
                 "check iceberg.catalog.config"
@@ -131,7 +131,7 @@ def load_table(session: SparkSession, ref: TableRef) -> Any:
     """The table as it is now; nothing here caches it."""
     try:
         return open_catalog(session, ref.catalog).loadTable(identifier(session, ref))
-    except JavaError as error:
+    except JAVA_ERRORS as error:
         if "NoSuchTableException" not in java_classes(error):
             raise
         raise TableMissing(ref) from error

@@ -21,7 +21,13 @@ from pyspark.sql import SparkSession
 from headrace.clock import Clock, SystemClock
 from headrace.errors import Fenced, Refused, TokenSpent, Unavailable
 from headrace.formats.iceberg.catalogs import TableRef, load_table
-from headrace.formats.iceberg.jvm import JavaError, java_classes, java_message, jvm, start_callbacks
+from headrace.formats.iceberg.jvm import (
+    JAVA_ERRORS,
+    java_classes,
+    java_message,
+    jvm,
+    start_callbacks,
+)
 from headrace.formats.iceberg.staging import Handle, manifest_of
 from headrace.formats.iceberg.token import (
     COMMIT,
@@ -156,7 +162,7 @@ def _try(
     """Try once. Whether it landed is not believed from here, but asked of the table afterwards."""
     try:
         _attempt(session, ref, at, handle, guard, committer)
-    except JavaError as error:
+    except JAVA_ERRORS as error:
         reason = f"{java_classes(error)[0]}: {java_message(error)}"
         log.info("commit not confirmed", extra={"table": str(ref), "reason": reason})
         return reason

@@ -18,7 +18,7 @@ from headrace.formats.iceberg.catalogs import (
     load_table,
     open_catalog,
 )
-from headrace.formats.iceberg.jvm import JavaError, java_classes, java_message, jvm, string_array
+from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_message, jvm, string_array
 
 _PLAIN_TRANSFORMS = {
     "identity": "identity",
@@ -63,8 +63,9 @@ def _ensure_namespace(session: SparkSession, ref: TableRef) -> None:
         return
     try:
         catalog.createNamespace(namespace)
-    except JavaError as error:
-        if "AlreadyExistsException" not in java_classes(error):
+    except JAVA_ERRORS as error:
+        # Not every catalog says AlreadyExists when another was faster (JDBC: a failed insert).
+        if not catalog.namespaceExists(namespace):
             raise Refused(f"namespace of {ref} can not be made: {java_message(error)}") from error
 
 
@@ -76,8 +77,8 @@ def _create(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> No
         builder = builder.withProperty(key, value)
     try:
         builder.create()
-    except JavaError as error:
-        if "AlreadyExistsException" not in java_classes(error):
+    except JAVA_ERRORS as error:
+        if not exists(session, ref):
             raise Refused(f"table {ref} can not be created: {java_message(error)}") from error
 
 
@@ -86,7 +87,7 @@ def _iceberg_schema(session: SparkSession, ref: TableRef, wanted: TableDefinitio
     columns: Any = java.org.apache.spark.sql.types.DataType.fromJson(wanted.columns.json())
     try:
         schema = java.org.apache.iceberg.spark.SparkSchemaUtil.convert(columns)
-    except JavaError as error:
+    except JAVA_ERRORS as error:
         raise Refused(f"table {ref} can not be created: {java_message(error)}") from error
     if not wanted.primary_keys:
         return schema
@@ -105,7 +106,7 @@ def _spec(session: SparkSession, ref: TableRef, schema: Any, keys: Sequence[str]
     for key in keys:
         try:
             builder = _with_key(builder, key)
-        except JavaError as error:
+        except JAVA_ERRORS as error:
             raise Refused(f"partition key {key!r} of {ref}: {java_message(error)}") from error
     return builder.build()
 

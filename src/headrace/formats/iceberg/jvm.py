@@ -7,12 +7,18 @@ JVM starts are made by reflection here; tests/spark/jvm_calls.py tries each on f
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any, cast
 
-from py4j.protocol import Py4JJavaError as JavaError  # pyright: ignore[reportMissingTypeStubs]
+from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
 from pyspark import java_gateway
+from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
+
+# pyspark turns some Java exceptions (illegal arguments, unsupported operations, …) into its own.
+JAVA_ERRORS = (Py4JJavaError, CapturedException)
+JavaError = Py4JJavaError | CapturedException
 
 _callback_lock = threading.Lock()
 MESSAGE_CHARACTERS_MAX = 300
@@ -68,6 +74,22 @@ def singleton(session: SparkSession, class_name: str) -> Any:
     return method.invoke(None, link.new_array(link.jvm.Object, 0))
 
 
+@contextmanager
+def active(session: SparkSession) -> Generator[None]:
+    """Make `session` the active one of this thread for a while: Iceberg asks for the active
+    session where it means the one that writes, and a new thread has whichever came first."""
+    sessions = jvm(session).org.apache.spark.sql.classic.SparkSession
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(session._jsparkSession)  # noqa: SLF001  # pyright: ignore
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
 def start_callbacks(session: SparkSession) -> None:
     """Let the JVM call Python. Once for each JVM, on loopback and a free port."""
     with _callback_lock:  # pyspark's own check is not safe between threads
@@ -77,7 +99,7 @@ def start_callbacks(session: SparkSession) -> None:
 def java_classes(error: JavaError) -> tuple[str, ...]:
     """Simple class names of a Java exception and its causes, outermost first."""
     names: list[str] = []
-    cause: Any = error.java_exception
+    cause = _exception(error)
     while cause is not None and len(names) < CAUSES_MAX:
         names.append(str(cause.getClass().getSimpleName()))
         cause = cause.getCause()
@@ -86,6 +108,12 @@ def java_classes(error: JavaError) -> tuple[str, ...]:
 
 def java_message(error: JavaError) -> str:
     """One readable line of a Java exception, without its trace."""
-    exception: Any = error.java_exception
+    exception = _exception(error)
     said = str(exception.getMessage() or exception.getClass().getSimpleName())
     return said.strip().splitlines()[0][:MESSAGE_CHARACTERS_MAX]
+
+
+def _exception(error: JavaError) -> Any:
+    if isinstance(error, CapturedException):
+        return error._origin  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return cast("Any", error).java_exception

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import Refused
 from headrace.formats.iceberg.catalogs import TableRef, load_table
-from headrace.formats.iceberg.jvm import jvm, singleton
+from headrace.formats.iceberg.jvm import active, jvm, singleton
 from headrace.formats.iceberg.token import CommitAt
 from headrace.seams import seam
 
@@ -80,7 +80,8 @@ def _write(session: SparkSession, frame: DataFrame, staged: Any) -> Any:
     cache, coordinator = singleton(session, _TABLE_CACHE), singleton(session, _COORDINATOR)
     cache.add(name, staged)
     try:
-        frame.write.format("iceberg").mode("append").save(name)
+        with active(frame.sparkSession):
+            frame.write.format("iceberg").mode("append").save(name)
         return coordinator.fetchNewFiles(staged, name)
     finally:
         cache.remove(name)

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from headrace.errors import Refused
 from headrace.formats.iceberg.catalogs import TableMissing, TableRef, load_table
 from headrace.formats.iceberg.commit import look, spend_by_abort
-from headrace.formats.iceberg.jvm import JavaError, java_classes, jvm
+from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_classes, jvm
 from headrace.formats.iceberg.staging import Handle
 from headrace.formats.iceberg.token import CommitAt, Spent, SpentBy
 from headrace.seams import seam
@@ -76,7 +76,7 @@ def _executions(io: Any, folder: str) -> set[str]:
     marker = folder[folder.index("/data/headrace/") :]  # `file:/x` may come back as `file:///x`
     try:
         files = io.listPrefix(folder).iterator()
-    except JavaError as error:
+    except JAVA_ERRORS as error:
         if "FileNotFoundException" in java_classes(error):
             return set()
         raise

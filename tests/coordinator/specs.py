@@ -1,0 +1,87 @@
+"""Jobs to submit, and what an execution reports of them."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from headrace.model.jobspec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
+from headrace.model.task import Claim
+from headrace.protocol.messages import (
+    EpochCompleted,
+    EpochPlanned,
+    EpochPrepared,
+    Json,
+    TaskEnded,
+)
+
+ROWS = 7  # of each epoch
+SECRET = "the-secret-of-the-lake"  # noqa: S105  it must be found nowhere
+
+_numbers = count(1)
+
+
+def pipeline(number: int) -> PipelineSpec:
+    return PipelineSpec(
+        number=number,
+        sources=(
+            PluginSpec(
+                name=f"FakeSource-{number}",
+                plugin="FakeSource",
+                options={"schema": {"fields": {"id": "bigint"}}, "row.num": ROWS},
+                output=f"rows-{number}",
+            ),
+        ),
+        sinks=(PluginSpec(name=f"Console-{number}", plugin="Console", inputs=(f"rows-{number}",)),),
+    )
+
+
+def spec(
+    *, pipelines: int = 1, retry_times: int = 0, retry_interval_s: int = 0, name: str = "demo"
+) -> JobSpec:
+    return JobSpec(
+        name=name,
+        env=EnvSpec(retry_times=retry_times, retry_interval_s=retry_interval_s),
+        pipelines=tuple(pipeline(n + 1) for n in range(pipelines)),
+    )
+
+
+def plan(now_ms: int = 1) -> Json:
+    return {
+        "slices": {"FakeSource-1": {"data": [0, ROWS], "after": ROWS, "rows": ROWS, "last": True}},
+        "now_ms": now_ms,
+    }
+
+
+def planned(claim: Claim, epoch: int = 1, *, now_ms: int = 1) -> EpochPlanned:
+    return EpochPlanned(seq=next(_numbers), claim=claim, epoch=epoch, plan=plan(now_ms))
+
+
+def prepared(claim: Claim, epoch: int = 1, *, handle: str = "staged") -> EpochPrepared:
+    handles: Json = {"Console-1": {"handle": handle, "rows": ROWS}}
+    return EpochPrepared(seq=next(_numbers), claim=claim, epoch=epoch, handles=handles)
+
+
+def completed(claim: Claim, epoch: int = 1) -> EpochCompleted:
+    return EpochCompleted(
+        seq=next(_numbers),
+        claim=claim,
+        epoch=epoch,
+        positions={"FakeSource-1": ROWS * epoch},
+        rows_in=ROWS,
+        rows_out=ROWS,
+        commits={"Console-1": {"rows": ROWS}},
+    )
+
+
+def succeeded(claim: Claim, *, result: Json | None = None) -> TaskEnded:
+    return TaskEnded(seq=next(_numbers), claim=claim, outcome="SUCCESS", result=result)
+
+
+def failed(claim: Claim, error: str = "it broke", *, retry: bool = True) -> TaskEnded:
+    return TaskEnded(
+        seq=next(_numbers), claim=claim, outcome="FAILED", error=error, retry=retry
+    )
+
+
+def stopped(claim: Claim) -> TaskEnded:
+    return TaskEnded(seq=next(_numbers), claim=claim, outcome="CANCELED")

@@ -1,0 +1,182 @@
+"""Real coordinators and workers, started, signalled and seen to end by a test.
+
+Each process leads a process group of its own, so that a signal reaches all of it: Python, JVM and
+Spark's Python daemons. Nothing here sleeps and hopes: `until` waits for a state, with a limit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import psutil
+
+T = TypeVar("T")
+
+START_MAX_S = 60.0
+POLL_S = 0.02
+END_MAX_S = 30.0
+
+
+def until(look: Callable[[], T | None], *, limit_s: float, what: str) -> T:
+    """Look again and again until something is there; fail with `what` after the limit."""
+    end_s = time.monotonic() + limit_s
+    while time.monotonic() < end_s:
+        if found := look():
+            return found
+        time.sleep(POLL_S)
+    raise AssertionError(f"not within {limit_s} s: {what}")
+
+
+@dataclass
+class Process:
+    name: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+    url: str = ""
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it to the whole group."""
+        os.killpg(self.popen.pid, number)
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.popen.wait(END_MAX_S)
+
+    def wait_killed(self, *, limit_s: float) -> None:
+        assert self.popen.wait(limit_s) == -signal.SIGKILL
+
+    def stopped(self) -> bool:
+        return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
+
+    def said(self, words: str) -> bool:
+        return words in self.log.read_text()
+
+    def health(self) -> dict[str, Any] | None:
+        try:
+            return httpx2.get(f"{self.url}/health", timeout=2.0, trust_env=False).json()
+        except httpx2.TransportError:
+            return None
+
+    def leads(self) -> bool:
+        health = self.health()
+        return health is not None and bool(health["leading"])
+
+
+@dataclass
+class Cluster:
+    folder: Path
+    store_url: str
+    processes: list[Process] = field(default_factory=list[Process])
+
+    def coordinator(
+        self, name: str, *options: str, seams: str = "", port: int = 0, wait: bool = True
+    ) -> Process:
+        address = self.folder / f"{name}.address"
+        process = self._start(
+            name,
+            "coordinator",
+            *("--store", self.store_url),
+            *("--bind", f"127.0.0.1:{port}"),
+            *("--address-file", str(address)),
+            *options,
+            seams=seams,
+        )
+        if wait:
+            self.await_address(process)
+        return process
+
+    def await_address(self, process: Process) -> None:
+        address = self.folder / f"{process.name}.address"
+        until(
+            lambda: address.exists() or process.popen.poll() is not None,
+            limit_s=START_MAX_S,
+            what=f"{process.name} serves",
+        )
+        assert process.popen.poll() is None, process.log.read_text()
+        process.url = address.read_text()
+        until(process.health, limit_s=START_MAX_S, what=f"{process.name} answers")
+
+    def worker(self, name: str, *urls: str, seams: str = "", slots: int = 1) -> Process:
+        return self._start(
+            name,
+            "worker",
+            *("--coordinator", ",".join(urls)),
+            *("--slots", str(slots)),
+            *("--spark-master", "local[2]"),
+            *("--home", str(self.folder / "home")),
+            seams=seams,
+        )
+
+    def _start(self, name: str, *command: str, seams: str) -> Process:
+        log = self.folder / f"{name}.log"
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")}
+        with log.open("wb") as output:
+            popen = subprocess.Popen(
+                [sys.executable, "-m", "headrace.cli.main", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**kept, "HEADRACE_SEAMS": seams},
+                start_new_session=True,
+            )
+        process = Process(name, popen, log)
+        self.processes.append(process)
+        return process
+
+    def leader(self, *among: Process, limit_s: float = START_MAX_S) -> Process:
+        return until(
+            lambda: next((p for p in among if p.leads()), None), limit_s=limit_s, what="a leader"
+        )
+
+    def end(self) -> None:
+        """Kill what is left, and see that no group of ours has a process any more."""
+        for process in self.processes:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        for process in self.processes:
+            process.popen.wait(END_MAX_S)
+        groups = {process.pid for process in self.processes}
+        until(lambda: not _alive_in(groups), limit_s=END_MAX_S, what="all our processes ended")
+
+
+def _alive_in(groups: set[int]) -> list[int]:
+    found: list[int] = []
+    for pid in psutil.pids():
+        try:
+            if os.getpgid(pid) in groups and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+                found.append(pid)
+        except (ProcessLookupError, psutil.NoSuchProcess):
+            continue
+    return found
+
+
+@contextmanager
+def cluster(folder: Path, store_url: str) -> Generator[Cluster]:
+    made = Cluster(folder, store_url)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]

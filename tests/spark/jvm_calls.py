@@ -1,0 +1,69 @@
+"""Try every JVM call that formats/iceberg relies on, on fresh JVMs: a script, not a test.
+
+    python -m tests.spark.jvm_calls [TIMES]
+
+py4j resolves overloaded methods by the order in which a JVM happens to list them, so a call that
+worked in one JVM may not in the next. Each round starts one, runs stage, commit, refusal, abort,
+sweep, cancel and progress in it, and says how long that took.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+
+from headrace.config import Settings
+from headrace.errors import TokenSpent
+from headrace.formats.iceberg.commit import commit
+from headrace.formats.iceberg.sweep import abort, sweep
+from headrace.worker.spark import WarmSpark, start_spark, task_session
+from tests.spark.lake import Lake
+
+TIMES = 5
+
+
+def all_calls(warm: WarmSpark, warehouse: str) -> None:
+    with task_session(warm, "calls") as session:
+        lake = Lake(session, warehouse)
+        lost, owner = lake.at(1, "t1.1"), lake.at(1, "t1.2")
+        zombie = lake.staged(10, lost)
+        handle = lake.staged(10, owner)
+        assert not commit(session, lake.ref, handle, owner).already
+        assert commit(session, lake.ref, zombie, lost).already
+        sweep(session, lake.ref, handle, owner)
+        assert not lake.folder(lost).exists()
+        aborted = lake.at(2)
+        spent = lake.staged(10, aborted)
+        abort(session, lake.ref, aborted)
+        try:
+            commit(session, lake.ref, spent, aborted)
+        except TokenSpent:
+            pass
+        else:
+            raise AssertionError("a commit after an abort was accepted")
+        assert lake.count() == 10
+        warm.cancel("calls")
+        assert warm.rows_written("calls") is None
+
+
+def main(times: int) -> None:
+    for number in range(1, times + 1):
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.monotonic()
+            warm = start_spark(Settings(), warehouse=f"file:{folder}", master="local[2]")
+            started = time.monotonic()
+            try:
+                all_calls(warm, f"file:{folder}")
+            finally:
+                called = time.monotonic()
+                warm.stop()
+            sys.stdout.write(
+                f"JVM {number} of {times}: start {started - began:.1f} s, "
+                f"calls {called - started:.1f} s, stop {time.monotonic() - called:.1f} s\n"
+            )
+            sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else TIMES)

@@ -1,0 +1,37 @@
+"""Plugins made as the runner makes them: declared options, defaults filled in."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from headrace.connectors.connector import Setting
+from headrace.jobfile.resolve import resolved_options
+from headrace.model.epoch import EpochAt
+from headrace.model.jobspec import PluginSpec
+
+INCARNATION = "0123456789abcdef0123456789abcdef"
+
+
+def setting(
+    plugin: str,
+    role: Literal["source", "transform", "sink"],
+    options: dict[str, Any],
+    *,
+    warehouse: str = "file:/nowhere",
+    parallelism: int = 1,
+    incarnation: str = INCARNATION,
+) -> Setting:
+    spec = PluginSpec(name=f"{plugin}-1", plugin=plugin, options=options)
+    return Setting(
+        job="job-1",
+        incarnation=incarnation,
+        pipeline=1,
+        parallelism=parallelism,
+        streaming=False,
+        warehouse=warehouse,
+        options=resolved_options(spec, role, {}),
+    )
+
+
+def at(epoch: int = 1, execution: str = "t1.1", incarnation: str = INCARNATION) -> EpochAt:
+    return EpochAt(incarnation, 1, epoch, execution)

@@ -1,0 +1,78 @@
+"""Sql: a query over temp views, at the time of the epoch."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.errors import Refused
+from headrace.model.jobspec import PluginSpec
+from headrace.transforms.now import fix_now
+from headrace.transforms.registry import make_transform
+from tests.spark.settings import setting
+
+NOW_MS = 1_700_000_000_123  # 2023-11-14 22:13:20.123 UTC
+
+
+def run(session: SparkSession, query: str, table: str = "fake") -> list[tuple[object, ...]]:
+    spec = PluginSpec(name="Sql-1", plugin="sql", options={"query": query})
+    transform = make_transform(spec, setting("Sql", "transform", {"query": query}))
+    frame = transform(session, {table: session.range(3).toDF("id")}, now_ms=NOW_MS)
+    return [tuple(row) for row in frame.collect()]
+
+
+def test_a_query_reads_its_input_by_name(session: SparkSession) -> None:
+    assert run(session, "select sum(id) + 1 from fake") == [(4,)]
+
+
+def test_with_one_input_the_name_in_the_query_need_not_be_right(session: SparkSession) -> None:
+    assert run(session, "select count(*) from dual", table="something") == [(3,)]
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("select nothing_like_it from fake", "nothing_like_it"),
+        ("select id, from fake group", "yntax error"),
+        ("select no_such_function(id) from fake", "no_such_function"),
+    ],
+)
+def test_a_bad_query_is_refused_in_one_line_that_names_the_plugin(
+    session: SparkSession, query: str, said: str
+) -> None:
+    with pytest.raises(Refused) as refused:
+        run(session, query)
+    text = str(refused.value)
+    assert text.startswith("transform Sql-1: ")
+    assert said in text
+    assert "\n" not in text
+    assert "org.apache" not in text
+
+
+@pytest.mark.req("E5")
+def test_the_time_is_that_of_the_epoch(session: SparkSession) -> None:
+    ask = (
+        "select cast(now() as string), cast(current_timestamp as string), "
+        "cast(CURRENT_TIMESTAMP() as string), cast(current_date as string), "
+        "cast(localtimestamp as string), unix_timestamp() from fake limit 1"
+    )
+    instant = "2023-11-14 22:13:20.123"
+    assert run(session, ask) == [(instant, instant, instant, "2023-11-14", instant, NOW_MS // 1000)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select 'now()' from t",
+        'select "it\'s current_date" from t',
+        "select `current_date` from t",
+        "select t.current_date from t",
+        "select id as current_date from t",
+        "select now_or_never(), known() from t -- now()",
+        "select /* current_timestamp */ 1",
+        "select unix_timestamp(at) from t",
+        "select now(1) from t",
+    ],
+)
+def test_words_that_only_look_like_the_time_are_left(query: str) -> None:
+    assert fix_now(query, now_ms=NOW_MS) == query
