@@ -54,14 +54,14 @@ def test_a_leader_stopped_before_its_write_is_refused_when_it_goes_on(made: Clus
     made.leader(old)
     new = made.coordinator("new")
     job_id = submit(new.url)
-    until(old.stopped, limit_s=10, what="the leader stops with its write waiting")
+    until(old.stopped, limit_s=20, what="the leader stops with its write waiting")
 
     made.leader(new)
-    until(lambda: decided(new.url, job_id), limit_s=10, what="the successor admits the job")
+    until(lambda: decided(new.url, job_id), limit_s=20, what="the successor admits the job")
     term = lease_of(made)
     old.signal(signal.SIGCONT)
 
-    until(lambda: old.said("leader fenced"), limit_s=10, what="the old leader is refused")
+    until(lambda: old.said("leader fenced"), limit_s=20, what="the old leader is refused")
     assert lease_of(made) is not None
     assert new.leads()
     assert not old.leads()
@@ -77,11 +77,11 @@ def test_a_leader_stopped_inside_a_transaction_blocks_nobody(made: Cluster) -> N
     made.leader(old)
     new = made.coordinator("new")
     job_id = submit(new.url)
-    until(old.stopped, limit_s=10, what="the leader stops inside its transaction")
+    until(old.stopped, limit_s=20, what="the leader stops inside its transaction")
     stopped_at_s = time.monotonic()
 
     made.leader(new, limit_s=15)
-    until(lambda: decided(new.url, job_id), limit_s=10, what="work goes on")
+    until(lambda: decided(new.url, job_id), limit_s=20, what="work goes on")
     taken_over_s = time.monotonic() - stopped_at_s
 
     assert taken_over_s < 2 * REPLACED_MAX_S, taken_over_s
@@ -147,11 +147,11 @@ def test_every_coordinator_takes_commands_and_a_dead_one_is_passed_over(made: Cl
     follower = made.coordinator("follower")
 
     job_id = submit(follower.url)
-    until(lambda: decided(follower.url, job_id), limit_s=10, what="the leader acts on it")
+    until(lambda: decided(follower.url, job_id), limit_s=20, what="the leader acts on it")
     with closing(Client([dead.url, follower.url])) as client:
         assert client.job(job_id).status == "PENDING"
         assert client.cancel_job(job_id).id == job_id
-    until(lambda: job(leader.url, job_id).status == "CANCELED", limit_s=10, what="it is cancelled")
+    until(lambda: job(leader.url, job_id).status == "CANCELED", limit_s=20, what="it is cancelled")
 
 
 @pytest.mark.req("L3")

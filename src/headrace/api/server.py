@@ -33,10 +33,13 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._coordinator = coordinator
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._coordinator.begin_stop()
         self._coordinator.bell.ring_all()
-        super().handle_exit(sig, frame)
+        # The first signal asks, the second insists. Not the inherited way, which raises the
+        # signal again at the end, so that a clean stop would look like a death.
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
 
 def serve_coordinator(

@@ -61,7 +61,7 @@ def root(
 
 def main() -> None:
     try:
-        app()
+        app(prog_name="headrace")
     except Exception as error:  # noqa: BLE001 - the boundary: nothing stands above a command
         exits.leave(error, debug="--debug" in sys.argv)
 

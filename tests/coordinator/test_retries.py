@@ -1,0 +1,172 @@
+"""Attempts that fail: tried again as the job allows, then failed with the reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.coordinator.reports import SETTLE_FAILURES_MAX, SETTLE_PAUSE_MS
+from headrace.model.job import JobStatus, PipelineStatus
+from headrace.model.task import Lane, TaskKind, TaskStatus
+from headrace.protocol.messages import Json
+from tests.coordinator.desk import TIMEOUT_S, Desk
+from tests.coordinator.specs import (
+    completed,
+    failed,
+    planned,
+    prepared,
+    spec,
+    succeeded,
+)
+
+CONTROL = {Lane.CONTROL: 1}
+
+
+def test_an_attempt_that_fails_is_tried_again_as_often_as_the_job_says(desk: Desk) -> None:
+    job, claim = desk.given(spec(retry_times=2, retry_interval_s=5))
+    for attempt in (2, 3):
+        desk.report("w1", failed(claim))
+        desk.passes()
+        assert desk.pipeline_status(job) is PipelineStatus.SCHEDULED
+        assert not desk.sync("w1").assignments
+        desk.clock.advance(5)
+        claim = desk.claimed("w1")
+        assert claim.attempt == attempt
+
+    desk.report("w1", failed(claim, "disk full"))
+    desk.passes()
+
+    assert desk.status(job) is JobStatus.FAILED
+    assert desk.job(job).error == "disk full"
+    assert desk.job(job).ended_at_ms == desk.clock.wall_ms()
+    assert desk.pipeline_status(job) is PipelineStatus.FAILED
+
+
+def test_a_failure_that_would_happen_again_is_not_tried_again(desk: Desk) -> None:
+    job, claim = desk.given(spec(retry_times=5))
+
+    desk.report("w1", failed(claim, "there is no table", retry=False))
+    desk.passes()
+
+    assert desk.status(job) is JobStatus.FAILED
+    assert desk.job(job).error == "there is no table"
+
+
+def test_a_failed_job_aborts_its_planned_epoch_in_the_control_lane(desk: Desk) -> None:
+    job, claim = desk.given()
+    desk.report("w1", planned(claim), holds=[claim])
+    desk.report("w1", failed(claim, "disk full"))
+    desk.passes()
+
+    assert desk.status(job) is JobStatus.FAILING
+    [assignment] = desk.sync("w1", free=CONTROL).assignments
+    assert (assignment.kind, assignment.lane) == (TaskKind.SETTLE, Lane.CONTROL)
+    desk.report("w1", succeeded(assignment.claim, result={"outcome": "aborted"}))
+    desk.passes()
+
+    assert desk.status(job) is JobStatus.FAILED
+    assert desk.job(job).error == "disk full"
+    assert desk.epochs(job) == [(1, "CHECKPOINT", "ABORTED")]
+
+
+def test_a_lost_worker_counts_as_a_failure(desk: Desk) -> None:
+    job, claim = desk.given(spec(retry_times=1))
+    desk.clock.advance(TIMEOUT_S + 1)
+    desk.pass_()
+
+    assert desk.task(claim.task).failures == 1
+    assert desk.pipeline_status(job) is PipelineStatus.SCHEDULED
+    desk.register("w2")
+    second = desk.claimed("w2")
+    desk.sync("w2", holds=[second])
+    desk.clock.advance(TIMEOUT_S + 1)
+    desk.passes()
+
+    assert desk.status(job) is JobStatus.FAILED
+    assert "w2 is gone" in (desk.job(job).error or "")
+
+
+def test_the_reason_of_a_job_is_its_first_failure_and_not_what_followed(desk: Desk) -> None:
+    """Stopping the other pipelines makes them fail in their own way."""
+    job = desk.submit(spec(pipelines=2, retry_times=0))
+    desk.register("w1")
+    desk.passes()
+    first, second = sorted(a.claim for a in desk.sync("w1").assignments)
+    desk.sync("w1", holds=[first, second])
+    by_number = {t.pipeline: t.claim for t in desk.tasks(job)}
+    desk.report("w1", failed(by_number[2], "disk full"), holds=[by_number[1]])
+    desk.passes()
+    assert desk.sync("w1", holds=[by_number[1]]).stop == (by_number[1],)
+    desk.report("w1", failed(by_number[1], "SparkException: job cancelled"))
+    desk.passes()
+
+    assert desk.status(job) is JobStatus.FAILED
+    assert desk.job(job).error == "disk full"
+    assert desk.pipeline_status(job, 1) is PipelineStatus.CANCELED
+    assert desk.pipeline_status(job, 2) is PipelineStatus.FAILED
+
+
+def test_settling_is_tried_a_bounded_number_of_times_and_both_reasons_are_told(desk: Desk) -> None:
+    job, claim = desk.given()
+    desk.report("w1", planned(claim), holds=[claim])
+    desk.report("w1", prepared(claim), holds=[claim])
+    desk.report("w1", failed(claim, "disk full"))
+    desk.passes()
+    for _ in range(SETTLE_FAILURES_MAX + 1):
+        assert desk.status(job) is JobStatus.FAILING
+        [assignment] = desk.sync("w1", free=CONTROL).assignments
+        desk.report("w1", failed(assignment.claim, "catalog away"))
+        desk.passes()
+        desk.clock.advance(SETTLE_PAUSE_MS / 1000)
+
+    assert desk.status(job) is JobStatus.FAILED
+    error = desk.job(job).error or ""
+    assert error == "disk full; epoch 1 could not be settled: catalog away"
+    # Nobody knows what became of it, so it stays open, and nothing of it may be deleted.
+    assert desk.epochs(job) == [(1, "CHECKPOINT", "PREPARED")]
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None,
+        {"outcome": "nothing"},
+        {"outcome": "aborted"},
+        {"outcome": "committed"},
+        {"outcome": "committed", "completed": {"epoch": "x"}},
+    ],
+)
+def test_a_settlement_that_leaves_a_prepared_epoch_open_is_tried_again(
+    desk: Desk, result: Json | None
+) -> None:
+    job, claim = desk.given()
+    desk.report("w1", planned(claim), holds=[claim])
+    desk.report("w1", prepared(claim), holds=[claim])
+    desk.report("w1", failed(claim))
+    desk.passes()
+    [first] = desk.sync("w1", free=CONTROL).assignments
+
+    desk.report("w1", succeeded(first.claim, result=result))
+    desk.passes()
+
+    assert desk.status(job) is JobStatus.FAILING
+    assert desk.epochs(job) == [(1, "CHECKPOINT", "PREPARED")]
+    desk.clock.advance(SETTLE_PAUSE_MS / 1000)
+    [second] = desk.sync("w1", free=CONTROL).assignments
+    done = completed(second.claim).model_dump(mode="json")
+    desk.report("w1", succeeded(second.claim, result={"outcome": "committed", "completed": done}))
+    desk.passes()
+    assert desk.status(job) is JobStatus.FAILED
+    assert desk.epochs(job) == [(1, "CHECKPOINT", "COMPLETED")]
+
+
+def test_a_settle_task_is_not_stopped_with_its_job(desk: Desk) -> None:
+    job, claim = desk.given()
+    desk.report("w1", planned(claim), holds=[claim])
+    desk.report("w1", failed(claim))
+    desk.passes()
+    [settle] = desk.sync("w1", free=CONTROL).assignments
+    desk.passes()
+
+    assert desk.sync("w1", holds=[settle.claim]).stop == ()
+    assert desk.task(settle.claim.task).status is TaskStatus.ACKED
+    assert desk.status(job) is JobStatus.FAILING
