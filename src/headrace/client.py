@@ -33,7 +33,8 @@ _KINDS: Mapping[str, type[HeadraceError]] = {
 
 
 class View(BaseModel):
-    """What a coordinator shows. Fields of a newer one are kept, so that JSON output has them."""
+    """What a coordinator shows; it uses the same classes. Fields of a newer one are kept, so that
+    JSON output has them."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -98,11 +99,11 @@ class WorkerView(View):
     executions: tuple[str, ...] = ()
 
 
-class _Jobs(View):
+class JobList(View):
     jobs: tuple[JobView, ...]
 
 
-class _Workers(View):
+class WorkerList(View):
     workers: tuple[WorkerView, ...]
 
 
@@ -153,13 +154,13 @@ class Client:
 
     def jobs(self, *, running: bool = False) -> tuple[JobView, ...]:
         path = "/v1/jobs?running=true" if running else "/v1/jobs"
-        return self._call(_Jobs, "GET", path).jobs
+        return self._call(JobList, "GET", path).jobs
 
     def cancel_job(self, job_id: str) -> JobView:
         return self._call(JobView, "POST", f"/v1/jobs/{quote(job_id, safe='')}/cancel")
 
     def workers(self) -> tuple[WorkerView, ...]:
-        return self._call(_Workers, "GET", "/v1/workers").workers
+        return self._call(WorkerList, "GET", "/v1/workers").workers
 
     def _call(self, view: type[V], method: str, path: str, *, json: Any = None) -> V:
         tried: dict[str, str] = {}

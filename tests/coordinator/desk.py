@@ -78,12 +78,14 @@ class Desk:
         assert term is not None
         self._begin(term)
 
-    def submit(self, spec: JobSpec | None = None, *, job_id: str | None = None) -> str:
+    def submit(
+        self, spec: JobSpec | None = None, *, job_id: str | None = None, group: str = "default"
+    ) -> str:
         return self.commands.submit(
             spec or a_spec(),
             submission_key=f"key-{next(self._keys)}",
             job_id=job_id,
-            group="default",
+            group=group,
         ).id
 
     def register(
@@ -165,11 +167,13 @@ class Desk:
                 return
         raise AssertionError("there is always something to do")
 
-    def given(self, spec: JobSpec | None = None, *, worker: str = "w1") -> tuple[str, Claim]:
+    def given(
+        self, spec: JobSpec | None = None, *, worker: str = "w1", group: str = "default"
+    ) -> tuple[str, Claim]:
         """A job whose only pipeline `worker` holds."""
-        job = self.submit(spec)
+        job = self.submit(spec, group=group)
         if not self.is_registered(worker):
-            self.register(worker)
+            self.register(worker, group=group)
         self.passes()
         claim = self.claimed(worker)
         self.sync(worker, holds=[claim], free={})

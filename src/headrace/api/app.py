@@ -11,7 +11,8 @@ from starlette.concurrency import run_in_threadpool
 from headrace import __version__
 from headrace.api import errors
 from headrace.api.auth import RequireToken
-from headrace.api.routes import jobs, system, workers
+from headrace.api.routes import jobs, system
+from headrace.api.routes.workers import WorkerProtocol
 from headrace.coordinator.service import Coordinator
 
 
@@ -26,7 +27,7 @@ def make_app(coordinator: Coordinator, *, token: str | None) -> FastAPI:
     app.state.coordinator = coordinator
     app.include_router(jobs.router)
     app.include_router(system.router)
-    app.router.routes.extend(workers.routes)
-    app.add_middleware(RequireToken, token=token)
+    app.add_middleware(WorkerProtocol, coordinator=coordinator)
+    app.add_middleware(RequireToken, token=token)  # the last one added is the first one asked
     errors.install(app)
     return app

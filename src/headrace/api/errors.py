@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
 
 from headrace.errors import (
     Fenced,
@@ -54,5 +55,15 @@ def install(app: FastAPI) -> None:
         )
         return response_to(Refused(f"the request can't be read: {problems}"))
 
+    @app.exception_handler(HTTPException)
+    def elsewhere(request: Request, error: HTTPException) -> JSONResponse:
+        """No such page, or not by this method: the frame's own words, in the form of ours."""
+        path = request.url.path
+        ours = NotFound("page", path)
+        if error.status_code != 404:
+            ours = Refused(f"{request.method} {path}: {error.detail}")
+        return JSONResponse(body_of(ours), error.status_code, error.headers)
+
     assert ours
     assert invalid
+    assert elsewhere

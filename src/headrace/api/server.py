@@ -74,15 +74,21 @@ def serve_coordinator(
         if address_file is not None:
             _write(address_file, address)
         log.info("coordinator serves", extra={"address": address})
-        config = uvicorn.Config(
-            make_app(coordinator, token=token),
-            log_config=None,
-            access_log=False,
-            timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=GRACEFUL_STOP_S,
-            backlog=BACKLOG,
-        )
-        _Server(config, coordinator).run(sockets=[sock])
+        _Server(_uvicorn(coordinator, token), coordinator).run(sockets=[sock])
+
+
+def _uvicorn(coordinator: Coordinator, token: str | None) -> uvicorn.Config:
+    return uvicorn.Config(
+        make_app(coordinator, token=token),
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=GRACEFUL_STOP_S,
+        backlog=BACKLOG,
+    )
 
 
 def _parse_bind(bind: str) -> tuple[str, int]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from headrace.api.schemas import JobView, PipelineView, ProgressView, WorkerView
+from headrace.client import JobView, PipelineView, ProgressView, WorkerView
 from headrace.store import claims, jobs, workers
 from headrace.store.jobs import Job
 
@@ -24,10 +24,10 @@ def job_view(conn: Connection, job: Job) -> JobView:
         created_at_ms=job.created_at_ms,
         started_at_ms=job.started_at_ms,
         ended_at_ms=job.ended_at_ms,
-        pipelines=[
+        pipelines=tuple(
             _pipeline_view(pipeline, executions.get(pipeline.task_id or ""))
             for pipeline in jobs.pipelines_of(conn, job.id)
-        ],
+        ),
     )
 
 
@@ -44,7 +44,16 @@ def _pipeline_view(pipeline: jobs.Pipeline, execution: claims.Execution | None) 
         execution=execution.id if execution else None,
         worker=execution.worker_id if execution else None,
         spark_application=progress.get("spark_application") if progress else None,
-        progress=ProgressView.model_validate(progress) if progress else None,
+        progress=_progress_view(progress) if progress else None,
+    )
+
+
+def _progress_view(progress: Mapping[str, Any]) -> ProgressView:
+    return ProgressView(
+        step=progress["step"],
+        epoch=progress["epoch"],
+        rows=progress["rows"],
+        rows_expected=progress["rows_expected"],
     )
 
 
@@ -62,7 +71,7 @@ def worker_views(conn: Connection) -> Sequence[WorkerView]:
             spark_application=worker.spark_application,
             registered_at_ms=worker.registered_at_ms,
             seen_at_ms=worker.seen_at_ms,
-            executions=[t.claim.execution for t in held if t.worker_id == worker.id],
+            executions=tuple(t.claim.execution for t in held if t.worker_id == worker.id),
         )
         for worker in found
     ]

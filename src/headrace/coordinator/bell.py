@@ -31,6 +31,10 @@ class Bell:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waits: dict[str, _Wait] = {}  # by worker: the newest one
 
+    @property
+    def parked(self) -> int:
+        return len(self._waits)
+
     async def wait(
         self, worker: str, group: str, free: frozenset[Lane], *, timeout_s: float
     ) -> bool:

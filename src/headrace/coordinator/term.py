@@ -33,6 +33,7 @@ PASS_INTERVAL_S = 0.5  # between two looks at everything, when nothing calls for
 WAKE_TIMEOUT_S = 0.5  # so long at most does the waker's thread not look at the stop flag
 STOP_TIMEOUT_S = 5.0  # for each thread of a term to end
 ANSWER_TIMEOUT_S = 10.0  # for the writer to do what a worker asked
+RING_MAX = 1000  # waiting tasks counted at a time, and so workers woken
 PAGE_MAX = 200  # open jobs read at a time
 
 
@@ -191,9 +192,10 @@ class LeaderTerm:
         for page in self._pages() if everything else [sorted(named)]:
             failed = run_once(self._engine, term, self._jobs, page).failed
             self._metrics.reconcile_failures.inc(len(failed))
-        with reading(self._engine) as conn:
-            planned = tasks.planned_by_group(conn, now_ms=self._clock.wall_ms())
-        self._bell.ring_for(planned)
+        if self._bell.parked:
+            with reading(self._engine) as conn:
+                planned = tasks.planned_by_group(conn, now_ms=self._clock.wall_ms(), most=RING_MAX)
+            self._bell.ring_for(planned)
 
     def _pages(self) -> Iterable[list[str]]:
         after = ""

@@ -44,6 +44,7 @@ PIPELINE_ENDED = frozenset({P.FINISHED, P.CANCELED, P.FAILED})
 PIPELINE_ENDING = frozenset({P.CANCELING, P.FAILING})
 
 _LIVE = frozenset({J.CANCELING, J.FAILING})
+_ADMITTED = frozenset({J.SCHEDULED, J.RUNNING, J.DOING_SAVEPOINT})
 
 JOB_TRANSITIONS: Mapping[JobStatus, frozenset[JobStatus]] = {
     J.INITIALIZING: _LIVE | {J.CREATED},
@@ -83,8 +84,8 @@ def next_job_status(
         return J.FAILED if ended else current
     if any(p in {P.FAILED, P.FAILING} for p in pipelines):
         return J.FAILING
-    if ended and all(p is P.FINISHED for p in pipelines):
-        return J.FINISHED if current in {J.SCHEDULED, J.RUNNING, J.DOING_SAVEPOINT} else J.SCHEDULED
+    if current in _ADMITTED and all(p is P.FINISHED for p in pipelines):
+        return J.FINISHED
     if cancel_wanted:
         return J.CANCELING
     if current is J.SCHEDULED and any(p in {P.RUNNING, P.FINISHED} for p in pipelines):

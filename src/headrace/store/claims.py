@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, select, update
 
-from headrace.model.task import ASSIGNED, Claim, Lane, TaskStatus
-from headrace.store.schema import tasks
+from headrace.model.task import Claim, Lane, TaskStatus
+from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks
 from headrace.store.tasks import Task, held, to_task
 
 
@@ -30,7 +30,7 @@ _ASSIGNED_TO = (
     select(tasks)
     .where(
         tasks.c.worker_id.in_(bindparam("ids", expanding=True)),
-        tasks.c.status.in_(sorted(ASSIGNED)),
+        ASSIGNED_TASK,
     )
     .order_by(tasks.c.id)
 )
@@ -43,7 +43,7 @@ def assigned_to(conn: Connection, worker_ids: Collection[str]) -> Sequence[Task]
 _CLAIMABLE = (
     select(tasks)
     .where(
-        tasks.c.status == TaskStatus.PLANNED,
+        PLANNED_TASK,
         tasks.c.group_name == bindparam("group"),
         tasks.c.lane == bindparam("lane"),
         tasks.c.not_before_ms <= bindparam("now_ms"),

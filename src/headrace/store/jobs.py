@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from headrace.model.job import JOB_ENDED, PIPELINE_ENDED, JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec
 from headrace.store.engine import insert_new
-from headrace.store.schema import job_secrets, jobs, pipelines
+from headrace.store.schema import OPEN_JOB, job_secrets, jobs, pipelines
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,21 +140,14 @@ def insert_job(
 
 
 def want_cancel(conn: Connection, job_id: str) -> None:
-    conn.execute(
-        update(jobs)
-        .where(jobs.c.id == job_id, jobs.c.status.not_in(sorted(JOB_ENDED)))
-        .values(wanted_cancel=1)
-    )
+    conn.execute(update(jobs).where(jobs.c.id == job_id, OPEN_JOB).values(wanted_cancel=1))
 
 
 def open_ids(conn: Connection, *, after: str = "", most: int) -> Sequence[str]:
     """Jobs that have not ended, in pages by id."""
     return list(
         conn.scalars(
-            select(jobs.c.id)
-            .where(jobs.c.status.not_in(sorted(JOB_ENDED)), jobs.c.id > after)
-            .order_by(jobs.c.id)
-            .limit(most)
+            select(jobs.c.id).where(OPEN_JOB, jobs.c.id > after).order_by(jobs.c.id).limit(most)
         )
     )
 
@@ -166,7 +159,7 @@ def wanted_ids(conn: Connection, *, most: int) -> Sequence[str]:
         conn.scalars(
             select(jobs.c.id)
             .where(
-                jobs.c.status.not_in(sorted(JOB_ENDED)),
+                OPEN_JOB,
                 (jobs.c.status == JobStatus.CREATED)
                 | ((jobs.c.wanted_cancel == 1) & jobs.c.status.not_in(begun)),
             )
@@ -179,7 +172,7 @@ def wanted_ids(conn: Connection, *, most: int) -> Sequence[str]:
 def listed(conn: Connection, *, open_only: bool, most: int) -> Sequence[Job]:
     query = select(*_JOB).order_by(jobs.c.created_at_ms.desc(), jobs.c.id).limit(most)
     if open_only:
-        query = query.where(jobs.c.status.not_in(sorted(JOB_ENDED)))
+        query = query.where(OPEN_JOB)
     return [_job(row) for row in conn.execute(query)]
 
 

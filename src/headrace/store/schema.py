@@ -194,3 +194,9 @@ workers = Table(
     Column("seen_at_ms", BigInteger, nullable=False),  # for people; the leader counts for itself
     Index("ix_workers_group_name", "group_name"),
 )
+
+# Conditions of the partial indexes, with their values written out: a planner that sees a
+# parameter instead can't know that the index holds all the rows.
+PLANNED_TASK = text("tasks.status = 'PLANNED'")
+ASSIGNED_TASK = text(f"tasks.status IN {_one_of(ASSIGNED)}")
+OPEN_JOB = text(f"jobs.status NOT IN {_one_of(JOB_ENDED)}")

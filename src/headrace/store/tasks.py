@@ -17,13 +17,12 @@ from sqlalchemy import (
     func,
     insert,
     not_,
-    or_,
     select,
     update,
 )
 
-from headrace.model.task import ASSIGNED, ENDED, Claim, Lane, TaskKind, TaskStatus
-from headrace.store.schema import tasks, workers
+from headrace.model.task import ENDED, Claim, Lane, TaskKind, TaskStatus
+from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +105,7 @@ def of_job(conn: Connection, job_id: str) -> Sequence[Task]:
 
 def held(claim_task: Any, claim_attempt: Any) -> tuple[Any, ...]:
     """The guard: this attempt is the current one, and it has not ended."""
-    # Spelled out, because `IN` can't be executed with many rows.
-    assigned = or_(*(tasks.c.status == status for status in sorted(ASSIGNED)))
-    return tasks.c.id == claim_task, tasks.c.attempt == claim_attempt, assigned
+    return tasks.c.id == claim_task, tasks.c.attempt == claim_attempt, ASSIGNED_TASK
 
 
 def current(conn: Connection, claim: Claim) -> Task | None:
@@ -192,7 +189,7 @@ def of_unregistered(conn: Connection, *, most: int) -> Sequence[Task]:
     rows = conn.execute(
         select(tasks)
         .where(
-            tasks.c.status.in_(sorted(ASSIGNED)),
+            ASSIGNED_TASK,
             not_(select(workers.c.id).where(workers.c.id == tasks.c.worker_id).exists()),
         )
         .order_by(tasks.c.id)
@@ -226,22 +223,26 @@ def cancel_unclaimed(conn: Connection, job_id: str, *, now_ms: int) -> None:
         .where(
             tasks.c.job_id == job_id,
             tasks.c.kind == TaskKind.PIPELINE,
-            tasks.c.status == TaskStatus.PLANNED,
+            PLANNED_TASK,
         )
         .values(status=TaskStatus.CANCELED, ended_at_ms=now_ms)
     )
 
 
-def planned_by_group(conn: Connection, *, now_ms: int) -> Mapping[tuple[str, Lane], int]:
-    """How many tasks wait for a worker: a plain read, so that nobody is woken for nothing."""
+def planned_by_group(conn: Connection, *, now_ms: int, most: int) -> Mapping[tuple[str, Lane], int]:
+    """How many tasks wait for a worker, of the first `most`: a plain read, so that nobody is
+    woken for nothing."""
+    waiting = (
+        select(tasks.c.group_name, tasks.c.lane)
+        .where(PLANNED_TASK, tasks.c.not_before_ms <= now_ms, tasks.c.stop == 0)
+        .order_by(tasks.c.group_name, tasks.c.lane, tasks.c.id)
+        .limit(most)
+        .subquery()
+    )
     rows = conn.execute(
-        select(tasks.c.group_name, tasks.c.lane, func.count())
-        .where(
-            tasks.c.status == TaskStatus.PLANNED,
-            tasks.c.not_before_ms <= now_ms,
-            tasks.c.stop == 0,
+        select(waiting.c.group_name, waiting.c.lane, func.count()).group_by(
+            waiting.c.group_name, waiting.c.lane
         )
-        .group_by(tasks.c.group_name, tasks.c.lane)
     )
     return {(group, Lane(lane)): count for group, lane, count in rows}
 

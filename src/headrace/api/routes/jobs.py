@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, Request
 
-from headrace.api.schemas import JobList, JobView, SubmitJob
+from headrace.api.schemas import SubmitJob
 from headrace.api.views import job_view
+from headrace.client import JobList, JobView
 from headrace.coordinator.service import Coordinator
 from headrace.errors import NotFound
 from headrace.store import jobs
@@ -42,7 +43,7 @@ def submit(body: SubmitJob, coordinator: Coordinator = Served) -> JobView:
 def listed(coordinator: Coordinator = Served, *, running: bool = False) -> JobList:
     with reading(coordinator.engine) as conn:
         found = jobs.listed(conn, open_only=running, most=LISTED_MAX)
-        return JobList(jobs=[job_view(conn, job) for job in found])
+        return JobList(jobs=tuple(job_view(conn, job) for job in found))
 
 
 @router.get("/{job_id}")

@@ -9,8 +9,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from headrace import __version__
 from headrace.api.routes.jobs import Served
-from headrace.api.schemas import Health, WorkerList
 from headrace.api.views import worker_views
+from headrace.client import Health, WorkerList
 from headrace.coordinator.service import Coordinator
 from headrace.errors import Unavailable
 from headrace.store import census
@@ -56,4 +56,4 @@ def metrics(coordinator: Coordinator = Served) -> Response:
 @router.get("/v1/workers")
 def listed(coordinator: Coordinator = Served) -> WorkerList:
     with reading(coordinator.engine) as conn:
-        return WorkerList(workers=list(worker_views(conn)))
+        return WorkerList(workers=tuple(worker_views(conn)))

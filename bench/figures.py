@@ -1,0 +1,41 @@
+"""The few statistics a bench needs, and how a figure is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Literal
+
+Better = Literal["lower", "higher"]
+PLACES = 3
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The smallest value that at least `share` of all values do not exceed."""
+    if not values:
+        raise ValueError("no values were measured")
+    ranked = sorted(values)
+    rank = -(-len(ranked) * share // 1)  # rounded up
+    return ranked[max(0, int(rank) - 1)]
+
+
+def in_ms(seconds: float) -> float:
+    return round(seconds * 1000, PLACES)
+
+
+def rounded(values: Sequence[float]) -> list[float]:
+    return [round(value, PLACES) for value in values]
+
+
+def middle(values: Sequence[float]) -> float:
+    """The median, rounded for people. Raises StatisticsError without values."""
+    return round(median(values), PLACES)
+
+
+def reaches(value: float, aim: float, *, better: Better) -> bool:
+    return value <= aim if better == "lower" else value >= aim
+
+
+def turns(pairs: int) -> list[tuple[str, str]]:
+    """Who goes first in each pair: the two in turn, so that neither always finds a warm cache."""
+    return [("ours", "peer") if pair % 2 == 0 else ("peer", "ours") for pair in range(pairs)]

@@ -1,0 +1,56 @@
+"""A real coordinator on each store, spoken to through the application itself."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+
+from headrace.api.app import make_app
+from headrace.clock import SystemClock
+from headrace.coordinator.service import Coordinator, Options
+from headrace.model.ids import RandomIds
+
+ADDRESS = "http://here:7300"
+BOUND_S = 20.0
+LOOK_S = 0.02
+CLOCK = SystemClock()
+
+
+def eventually(met: Callable[[], bool]) -> None:
+    end_s = CLOCK.monotonic_s() + BOUND_S
+    while not met():
+        assert CLOCK.monotonic_s() < end_s, "it did not happen in time"
+        threading.Event().wait(LOOK_S)
+
+
+@contextmanager
+def served(store_url: str, *, token: str | None = None) -> Generator[TestClient]:
+    coordinator = Coordinator(Options(store_url, ADDRESS), CLOCK, RandomIds())
+    with TestClient(make_app(coordinator, token=token)) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def shared(
+    sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TestClient]:
+    """One for all tests of a file, of a coordinator that leads: for what changes nothing."""
+    path = tmp_path_factory.mktemp("shared") / "store.db"
+    shutil.copyfile(sqlite_template, path)
+    with served(f"sqlite:///{path}") as client:
+        eventually(lambda: client.get("/health").json()["leading"])
+        yield client
+
+
+@pytest.fixture
+def api(store_url: str) -> Iterator[TestClient]:
+    """The API of a coordinator that leads."""
+    with served(store_url) as client:
+        eventually(lambda: client.get("/health").json()["leading"])
+        yield client

@@ -1,0 +1,188 @@
+"""Submitting: once for each key, under a free and usable id, with its secrets apart."""
+
+from __future__ import annotations
+
+import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from sqlalchemy import Engine, select
+
+from headrace.coordinator.commands import Commands
+from headrace.errors import BadSetting, Refused, StoreUnavailable
+from headrace.logs import TextFormatter
+from headrace.model.ids import RandomIds
+from headrace.model.job import JobStatus
+from headrace.model.jobspec import REDACTED, JobSpec
+from headrace.seams import arm
+from headrace.store import tx
+from headrace.store.engine import reading
+from headrace.store.jobs import Job
+from headrace.store.schema import job_secrets, pipelines
+from headrace.store.schema import jobs as job_rows
+from tests.coordinator.desk import Desk
+from tests.coordinator.specs import SECRET, spec, stopped, succeeded
+from tests.fakes import FakeClock
+
+RACERS = 6
+BOUND_S = 20.0
+
+
+def with_secret() -> JobSpec:
+    plain = spec()
+    [pipeline] = plain.pipelines
+    sink = pipeline.sinks[0].model_copy(
+        update={
+            "plugin": "Iceberg",
+            "name": "Iceberg-1",
+            "options": {"table": "people", "iceberg.catalog.config": {"s3.secret": REDACTED}},
+        }
+    )
+    return plain.model_copy(
+        update={
+            "pipelines": (pipeline.model_copy(update={"sinks": (sink,)}),),
+            "secrets": {"Iceberg-1.iceberg.catalog.config.s3.secret": SECRET},
+        }
+    )
+
+
+def everything(store: Engine) -> str:
+    """All rows of all tables but the one for secrets."""
+    found: list[str] = []
+    with reading(store) as conn:
+        for table in job_rows.metadata.sorted_tables:
+            if table is not job_secrets:
+                found += [str(tuple(row)) for row in conn.execute(select(table))]
+    return "\n".join(found)
+
+
+def secrets_kept(store: Engine) -> int:
+    with reading(store) as conn:
+        return len(conn.execute(select(job_secrets)).all())
+
+
+def test_the_same_key_gives_the_same_job_in_whatever_state(desk: Desk) -> None:
+    def submit() -> Job:
+        return desk.commands.submit(spec(), submission_key="k", group="default")
+
+    first = submit()
+    assert submit() == first
+    desk.register("w1")
+    desk.passes()
+    desk.report("w1", succeeded(desk.claimed("w1")))
+    desk.passes()
+
+    again = submit()
+    assert again.id == first.id
+    assert again.status is JobStatus.FINISHED
+
+
+def test_the_same_key_submitted_by_many_at_once_gives_one_job(
+    store: Engine, clock: FakeClock
+) -> None:
+    start = Barrier(RACERS)
+    commands = Commands(store, clock, RandomIds())
+
+    def submit(_: int) -> str:
+        start.wait(BOUND_S)
+        return commands.submit(spec(), submission_key="k", group="default").id
+
+    with ThreadPoolExecutor(RACERS) as pool:
+        assert len(set(pool.map(submit, range(RACERS)))) == 1
+    with reading(store) as conn:
+        assert len(conn.execute(select(pipelines)).all()) == 1
+
+
+def test_one_id_submitted_under_many_keys_at_once_is_one_job_and_refusals(
+    store: Engine, clock: FakeClock
+) -> None:
+    start = Barrier(RACERS)
+    commands = Commands(store, clock, RandomIds())
+
+    def submit(number: int) -> str:
+        start.wait(BOUND_S)
+        try:
+            return commands.submit(
+                spec(), submission_key=f"k{number}", job_id="mine", group="default"
+            ).id
+        except Refused as error:
+            return str(error)
+
+    with ThreadPoolExecutor(RACERS) as pool:
+        said = list(pool.map(submit, range(RACERS)))
+    assert said.count("mine") == 1
+    assert set(said) == {"mine", "job id 'mine' is taken; submit under another id"}
+
+
+def test_a_submission_whose_answer_was_lost_finds_itself(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tx, "PAUSES_S", (0.0,))
+    answers = iter([StoreUnavailable("the answer was lost")])
+
+    def lose() -> None:
+        if lost := next(answers, None):
+            raise lost
+
+    arm("transaction committed", lose)
+
+    job = desk.submit(job_id="mine")
+
+    assert desk.status(job) is JobStatus.CREATED
+
+
+def test_a_taken_id_is_refused(desk: Desk) -> None:
+    desk.submit(job_id="mine")
+
+    with pytest.raises(Refused, match="job id 'mine' is taken; submit under another id"):
+        desk.submit(job_id="mine")
+
+
+@pytest.mark.parametrize("name", ["-x", ".x", "a b", "a/b", "ü", "x" * 101, "a\n", "../etc"])
+def test_a_name_that_can_not_be_used_is_refused(desk: Desk, name: str) -> None:
+    with pytest.raises(BadSetting, match="job id .* can't be used; take up to 100 letters"):
+        desk.submit(job_id=name)
+    with pytest.raises(BadSetting, match="group .* can't be used"):
+        desk.submit(group=name)
+
+
+def test_a_group_without_a_name_is_refused(desk: Desk) -> None:
+    with pytest.raises(BadSetting, match="group ''"):
+        desk.submit(group="")
+
+
+def test_a_secret_is_delivered_and_stands_nowhere_else(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    caplog.handler.setFormatter(TextFormatter("%(message)s"))
+    job = desk.submit(with_secret())
+    desk.register("w1")
+    desk.passes()
+    [assignment] = desk.sync("w1").assignments
+
+    assert assignment.payload["secrets"] == {
+        "Iceberg-1.iceberg.catalog.config.s3.secret": SECRET
+    }
+    payload = {k: v for k, v in assignment.payload.items() if k != "secrets"}
+    assert SECRET not in json.dumps(payload)
+    assert SECRET not in everything(desk.store)
+    assert secrets_kept(desk.store) == 1
+    desk.report("w1", succeeded(assignment.claim))
+    desk.passes()
+    assert desk.status(job) is JobStatus.FINISHED
+    assert secrets_kept(desk.store) == 0
+    assert SECRET not in caplog.text
+
+
+def test_the_secrets_of_a_cancelled_job_are_gone(desk: Desk) -> None:
+    job, claim = desk.given(with_secret())
+    desk.commands.cancel(job)
+    desk.passes()
+    assert secrets_kept(desk.store) == 1  # a settlement may still need them
+
+    desk.report("w1", stopped(claim))
+    desk.passes()
+    assert secrets_kept(desk.store) == 0

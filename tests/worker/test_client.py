@@ -1,0 +1,176 @@
+"""The worker's client: finds the leader among coordinators that are gone, wrong or strange."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx2
+import pytest
+
+from headrace.errors import CoordinatorUnavailable, Refused, Unauthorized
+from headrace.model.task import Lane
+from headrace.protocol.messages import Answer, Goodbye, Sync
+from headrace.worker import client as client_module
+from headrace.worker.client import LeaderClient
+
+Handler = Callable[[httpx2.Request], httpx2.Response]
+
+SYNC = Sync(worker="w1", sync=1)
+ANSWER = Answer(term=1, number=1)
+
+
+def not_leader(leader: str | None) -> Handler:
+    body = {"error": {"kind": "NotLeader", "message": "does not lead", "leader": leader}}
+    return lambda _: httpx2.Response(421, json=body)
+
+
+def leads(_: httpx2.Request) -> httpx2.Response:
+    return httpx2.Response(200, content=ANSWER.model_dump_json())
+
+
+def dead(request: httpx2.Request) -> httpx2.Response:
+    raise httpx2.ConnectError("refused", request=request)
+
+
+def says(status: int, text: str = "nonsense") -> Handler:
+    return lambda _: httpx2.Response(status, text=text)
+
+
+class Cluster:
+    """Coordinators by host name, and who was asked."""
+
+    def __init__(self, **hosts: Handler) -> None:
+        self.hosts = hosts
+        self.asked: list[str] = []
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked.append(request.url.host)
+        return self.hosts[request.url.host](request)
+
+    def client(self, *urls: str, token: str | None = None) -> LeaderClient:
+        return LeaderClient(urls, token=token, transport=httpx2.MockTransport(self))
+
+
+def until_answered(client: LeaderClient, tries: int = 6) -> Answer:
+    """What the host does, without its pauses."""
+    for _ in range(tries):
+        try:
+            return client.sync(SYNC)
+        except CoordinatorUnavailable:
+            continue
+    raise AssertionError("nobody answered")
+
+
+@pytest.mark.req("L3")
+def test_a_follower_is_followed_to_the_leader() -> None:
+    cluster = Cluster(a=not_leader("http://b:1"), b=leads)
+    client = cluster.client("http://a:1")
+
+    assert until_answered(client) == ANSWER
+    assert client.sync(SYNC) == ANSWER
+    assert cluster.asked == ["a", "b", "b"]
+
+
+@pytest.mark.req("L3")
+@pytest.mark.parametrize(
+    "gone", [dead, not_leader(None), says(503), says(500), says(404), says(200), says(200, "{}")]
+)
+def test_a_coordinator_that_does_not_answer_is_passed_over(gone: Handler) -> None:
+    cluster = Cluster(a=gone, b=gone, c=leads)
+    client = cluster.client("http://a:1", "http://b:1", "http://c:1")
+
+    assert until_answered(client) == ANSWER
+    assert cluster.asked == ["a", "b", "c"]
+
+
+@pytest.mark.req("L3")
+def test_a_leader_that_dies_is_left_for_those_that_were_named() -> None:
+    """It was learnt from a follower, and is not among the addresses the worker was started with."""
+    cluster = Cluster(a=not_leader("http://b:1"), b=leads)
+    client = cluster.client("http://a:1")
+    until_answered(client)
+
+    cluster.hosts.update(a=leads, b=dead)
+
+    assert until_answered(client) == ANSWER
+    assert cluster.asked[-2:] == ["b", "a"]
+
+
+@pytest.mark.req("L3")
+def test_a_leader_that_was_learnt_is_remembered_when_all_others_are_gone() -> None:
+    cluster = Cluster(a=not_leader("http://b:1"), b=leads)
+    client = cluster.client("http://a:1")
+    until_answered(client)
+    cluster.hosts.update(a=dead, b=dead)
+    for _ in range(5):
+        with pytest.raises(CoordinatorUnavailable):
+            client.sync(SYNC)
+
+    cluster.hosts.update(b=leads)
+
+    assert until_answered(client) == ANSWER
+
+
+def test_addresses_that_are_remembered_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "COORDINATORS_MAX", 2)
+    cluster = Cluster(a=not_leader("http://b:1"), b=not_leader("http://c:1"), c=leads)
+    client = cluster.client("http://a:1")
+
+    assert until_answered(client) == ANSWER
+    cluster.hosts.update(c=dead, a=leads)
+    assert until_answered(client) == ANSWER
+
+
+def test_a_wrong_token_is_no_reason_to_look_elsewhere() -> None:
+    cluster = Cluster(a=says(401), b=leads)
+    client = cluster.client("http://a:1", "http://b:1", token="wrong")  # noqa: S106
+
+    with pytest.raises(Unauthorized, match="HEADRACE_TOKEN"):
+        client.sync(SYNC)
+
+
+def test_the_token_is_shown() -> None:
+    shown: list[str] = []
+
+    def note(request: httpx2.Request) -> httpx2.Response:
+        shown.append(request.headers["authorization"])
+        return leads(request)
+
+    Cluster(a=note).client("http://a:1", token="right").sync(SYNC)  # noqa: S106
+
+    assert shown == ["Bearer right"]
+
+
+def test_a_refusal_names_the_coordinator_and_its_words() -> None:
+    body = {"error": {"kind": "Refused", "message": "speak version 1"}}
+    cluster = Cluster(a=lambda _: httpx2.Response(422, json=body))
+
+    with pytest.raises(Refused, match="http://a:1: speak version 1"):
+        cluster.client("http://a:1").sync(SYNC)
+
+
+def test_a_slash_at_the_end_of_an_address_does_no_harm() -> None:
+    paths: list[str] = []
+
+    def note(request: httpx2.Request) -> httpx2.Response:
+        paths.append(request.url.path)
+        return leads(request)
+
+    client = Cluster(a=note).client("http://a:1/")
+    client.sync(SYNC)
+    client.goodbye(Goodbye(worker="w1"))
+
+    assert paths == ["/v1/worker/sync", "/v1/worker/goodbye"]
+
+
+def test_a_wait_says_which_lanes_are_free() -> None:
+    asked: list[dict[str, str]] = []
+
+    def park(request: httpx2.Request) -> httpx2.Response:
+        asked.append(dict(request.url.params))
+        return httpx2.Response(200, json={"rung": True})
+
+    client = Cluster(a=park).client("http://a:1")
+
+    assert client.wait("w1", "g", [Lane.SLOT, Lane.CONTROL], timeout_s=3.0)
+    assert asked == [{"worker": "w1", "group": "g", "free": "SLOT,CONTROL", "timeout_s": "3.0"}]
