@@ -37,9 +37,7 @@ def served(store_url: str, *, token: str | None = None) -> Generator[TestClient]
 
 
 @pytest.fixture(scope="module")
-def shared(
-    sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[TestClient]:
+def shared(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
     """One for all tests of a file, of a coordinator that leads: for what changes nothing."""
     path = tmp_path_factory.mktemp("shared") / "store.db"
     shutil.copyfile(sqlite_template, path)

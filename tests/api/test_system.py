@@ -29,7 +29,7 @@ def follower(store: Engine, store_url: str) -> Iterator[TestClient]:
 
 @pytest.fixture
 def guarded(sqlite_url: str) -> Iterator[TestClient]:
-    with served(sqlite_url, token="right") as client:  # noqa: S106
+    with served(sqlite_url, token="right") as client:
         yield client
 
 

@@ -64,7 +64,6 @@ def test_when_none_answers_the_error_names_each_and_why() -> None:
     assert len(there.asked) == 2 * ROUNDS_MAX
 
 
-@pytest.mark.req("C6")
 def test_a_submission_whose_answer_was_lost_is_repeated_under_the_same_key() -> None:
     keys: list[str] = []
 

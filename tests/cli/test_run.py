@@ -161,7 +161,6 @@ def test_the_second_interrupt_leaves_at_once(commands: Commands) -> None:
     wait_until(lambda: not commands.children(), "its children are gone")
 
 
-@pytest.mark.req("C1")
 def test_a_killed_run_leaves_no_process_and_its_job_goes_on_with_the_next(
     commands: Commands,
 ) -> None:

@@ -139,9 +139,7 @@ class Desk:
         free: Mapping[Lane, int] | None = None,
         lost: bool = False,
     ) -> Answer:
-        [answer] = self.answer(
-            self.say(name, holds=holds, reports=reports, free=free), lost=lost
-        )
+        [answer] = self.answer(self.say(name, holds=holds, reports=reports, free=free), lost=lost)
         return answer
 
     def report(self, name: str, report: Report, *, holds: Iterable[Claim] = ()) -> Acknowledged:
@@ -152,9 +150,7 @@ class Desk:
 
     def pass_(self) -> Pass:
         """One look at everything: workers first, then jobs."""
-        outcome = run_once(
-            self.store, self.term, self.workers, self.workers.keys(self.store)
-        )
+        outcome = run_once(self.store, self.term, self.workers, self.workers.keys(self.store))
         with reading(self.store) as conn:
             open_ids = jobs.open_ids(conn, most=JOBS_MAX)
         found = run_once(self.store, self.term, self.jobs, open_ids)

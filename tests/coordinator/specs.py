@@ -15,7 +15,7 @@ from headrace.protocol.messages import (
 )
 
 ROWS = 7  # of each epoch
-SECRET = "the-secret-of-the-lake"  # noqa: S105  it must be found nowhere
+SECRET = "the-secret-of-the-lake"
 
 _numbers = count(1)
 
@@ -78,9 +78,7 @@ def succeeded(claim: Claim, *, result: Json | None = None) -> TaskEnded:
 
 
 def failed(claim: Claim, error: str = "it broke", *, retry: bool = True) -> TaskEnded:
-    return TaskEnded(
-        seq=next(_numbers), claim=claim, outcome="FAILED", error=error, retry=retry
-    )
+    return TaskEnded(seq=next(_numbers), claim=claim, outcome="FAILED", error=error, retry=retry)
 
 
 def stopped(claim: Claim) -> TaskEnded:

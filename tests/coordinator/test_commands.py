@@ -163,9 +163,7 @@ def test_a_secret_is_delivered_and_stands_nowhere_else(
     desk.passes()
     [assignment] = desk.sync("w1").assignments
 
-    assert assignment.payload["secrets"] == {
-        "Iceberg-1.iceberg.catalog.config.s3.secret": SECRET
-    }
+    assert assignment.payload["secrets"] == {"Iceberg-1.iceberg.catalog.config.s3.secret": SECRET}
     payload = {k: v for k, v in assignment.payload.items() if k != "secrets"}
     assert SECRET not in json.dumps(payload)
     assert SECRET not in everything(desk.store)

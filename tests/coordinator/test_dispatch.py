@@ -224,8 +224,7 @@ def test_a_pipeline_shows_where_its_task_stands(desk: Desk) -> None:
     desk.report("w1", planned(claim), holds=[claim])
     seen.append(desk.pipeline_status(job))
 
-    P = PipelineStatus
-    assert seen == [P.SCHEDULED, P.DEPLOYING, P.INITIALIZING, P.RUNNING]
+    assert seen == ["SCHEDULED", "DEPLOYING", "INITIALIZING", "RUNNING"]
 
 
 def test_a_first_plan_that_comes_with_the_first_hold_leaves_the_pipeline_running(

@@ -122,9 +122,7 @@ def test_one_broken_job_does_not_stop_the_others(desk: Desk) -> None:
     last = desk.submit(job_id="c-good")
     desk.register("w1", slots=10)
     with writing(desk.store) as conn:
-        conn.execute(
-            update(job_rows).where(job_rows.c.id == broken).values(spec={"not": "a spec"})
-        )
+        conn.execute(update(job_rows).where(job_rows.c.id == broken).values(spec={"not": "a spec"}))
 
     outcome = desk.pass_()
 

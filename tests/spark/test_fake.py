@@ -51,7 +51,6 @@ def rows(frame: DataFrame) -> list[str]:
     return sorted(str(row) for row in frame.collect())
 
 
-@pytest.mark.req("E5")
 def test_the_same_slice_gives_the_same_rows_however_it_is_cut(session: SparkSession) -> None:
     made = source({"row.num": 40})
     whole = some(made.plan(None))

@@ -49,7 +49,6 @@ def test_a_bad_query_is_refused_in_one_line_that_names_the_plugin(
     assert "org.apache" not in text
 
 
-@pytest.mark.req("E5")
 def test_the_time_is_that_of_the_epoch(session: SparkSession) -> None:
     ask = (
         "select cast(now() as string), cast(current_timestamp as string), "

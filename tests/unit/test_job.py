@@ -41,7 +41,7 @@ def test_every_step_is_one_that_the_machine_allows(current: JobStatus) -> None:
 @pytest.mark.parametrize("cancel", [False, True])
 @pytest.mark.parametrize("current", [J.SCHEDULED, J.RUNNING, J.CANCELING, J.FAILING])
 def test_a_job_whose_pipelines_have_ended_ends_within_two_steps(
-    current: JobStatus, cancel: bool
+    current: JobStatus, *, cancel: bool
 ) -> None:
     for pair in product([P.FINISHED, P.FAILED], repeat=2):
         assert step(step(current, *pair, cancel=cancel), *pair, cancel=cancel) in JOB_ENDED
@@ -67,7 +67,7 @@ def test_a_job_whose_pipelines_have_ended_ends_within_two_steps(
     ],
 )
 def test_a_job_follows_its_pipelines(
-    current: JobStatus, pipelines: list[PipelineStatus], cancel: bool, expected: JobStatus
+    current: JobStatus, pipelines: list[PipelineStatus], *, cancel: bool, expected: JobStatus
 ) -> None:
     assert step(current, *pipelines, cancel=cancel) is expected
 

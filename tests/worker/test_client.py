@@ -123,7 +123,7 @@ def test_addresses_that_are_remembered_have_a_limit(monkeypatch: pytest.MonkeyPa
 
 def test_a_wrong_token_is_no_reason_to_look_elsewhere() -> None:
     cluster = Cluster(a=says(401), b=leads)
-    client = cluster.client("http://a:1", "http://b:1", token="wrong")  # noqa: S106
+    client = cluster.client("http://a:1", "http://b:1", token="wrong")
 
     with pytest.raises(Unauthorized, match="HEADRACE_TOKEN"):
         client.sync(SYNC)
@@ -136,7 +136,7 @@ def test_the_token_is_shown() -> None:
         shown.append(request.headers["authorization"])
         return leads(request)
 
-    Cluster(a=note).client("http://a:1", token="right").sync(SYNC)  # noqa: S106
+    Cluster(a=note).client("http://a:1", token="right").sync(SYNC)
 
     assert shown == ["Bearer right"]
 

@@ -1,0 +1,191 @@
+"""A scripted leader behind a transport, and a host that speaks to it on its own thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from headrace.clock import SystemClock
+from headrace.model.task import Claim, Lane, TaskKind
+from headrace.protocol.messages import (
+    Acknowledged,
+    Answer,
+    Assignment,
+    Goodbye,
+    Register,
+    Registered,
+    Sync,
+)
+from headrace.worker.client import LeaderClient
+from headrace.worker.execution import Execution
+from headrace.worker.host import Host, Identity, Spark
+from headrace.worker.outbox import Outbox
+
+BOUND_S = 20.0
+LOOK_S = 0.01
+CLOCK = SystemClock()
+
+Said = Sync | Register | Goodbye
+
+
+def eventually(met: Callable[[], object]) -> None:
+    end_s = CLOCK.monotonic_s() + BOUND_S
+    while not met():
+        assert CLOCK.monotonic_s() < end_s, "it did not happen in time"
+        threading.Event().wait(LOOK_S)
+
+
+def assignment(task: str = "t", attempt: int = 1, lane: Lane = Lane.SLOT) -> Assignment:
+    return Assignment(claim=Claim(task, attempt), kind=TaskKind.NOOP, lane=lane, payload={})
+
+
+class Leader:
+    """Acknowledges every report, unless told otherwise; gives what is put into `give`."""
+
+    def __init__(self) -> None:
+        self.term, self.number = 5, 0
+        self.away = False
+        self.acknowledges = True
+        self.registered = True
+        self.give: list[Assignment] = []
+        self.stop: list[Claim] = []
+        self.said: list[Said] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        verb = request.url.path.rpartition("/")[2]
+        if self.away:
+            raise httpx2.ConnectError("away", request=request)
+        if verb == "wait":
+            threading.Event().wait(LOOK_S)
+            return httpx2.Response(200, json={"rung": bool(self.give or self.stop)})
+        with self._lock:
+            return httpx2.Response(200, content=self._answer(verb, request.content))
+
+    def _answer(self, verb: str, body: bytes) -> str:
+        if verb == "register":
+            self.said.append(Register.model_validate_json(body))
+            self.registered = True
+            return Registered(term=self.term, heartbeat_timeout_ms=60_000).model_dump_json()
+        if verb == "goodbye":
+            self.said.append(Goodbye.model_validate_json(body))
+            return "{}"
+        sync = Sync.model_validate_json(body)
+        self.said.append(sync)
+        self.number += 1
+        give, self.give = (self.give, []) if self.registered else ([], self.give)
+        stop, self.stop = self.stop, []
+        return Answer(
+            term=self.term,
+            number=self.number,
+            registered=self.registered,
+            assignments=tuple(give),
+            stop=tuple(stop),
+            acknowledged=tuple(
+                Acknowledged(seq=report.seq, held=True)
+                for report in (sync.reports if self.acknowledges else ())
+            ),
+        ).model_dump_json()
+
+    def syncs(self) -> list[Sync]:
+        return [said for said in list(self.said) if isinstance(said, Sync)]
+
+    def registers(self) -> int:
+        return sum(isinstance(said, Register) for said in list(self.said))
+
+    def goodbyes(self) -> list[Goodbye]:
+        return [said for said in list(self.said) if isinstance(said, Goodbye)]
+
+    def ends(self) -> list[tuple[Claim, str]]:
+        """Ends that were said to this leader, each once."""
+        found: dict[tuple[Claim, str], None] = {}
+        for said in self.syncs():
+            for report in said.reports:
+                if report.kind == "TASK_ENDED":
+                    found[report.claim, report.outcome] = None
+        return list(found)
+
+    def rounds(self, number: int = 2) -> None:
+        """Let the host say everything at least so often from now on."""
+        before = len(self.syncs())
+        eventually(lambda: len(self.syncs()) >= before + number)
+
+
+class Work:
+    """What the tasks do: they run until they are let go, or stopped."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.running: set[str] = set()
+        self.overlaps = 0
+        self.cancelled: list[str] = []
+        self.may_end = threading.Event()
+        self.deaf = threading.Event()  # while set, a stopped task goes on all the same
+
+    def run(self, execution: Execution) -> Mapping[str, Any] | None:
+        self.started.append(execution.id)
+        task = execution.claim.task
+        self.overlaps += task in self.running
+        self.running.add(task)
+        try:
+            while not self.may_end.wait(LOOK_S):
+                if not self.deaf.is_set():
+                    execution.check()
+        finally:
+            self.running.discard(task)
+        return {"done": execution.id}
+
+
+class Worker:
+    def __init__(self, leader: Leader, home: Path) -> None:
+        self.leader, self.work, self.home = leader, Work(), home
+        self.errors: list[BaseException] = []
+        clients = [
+            LeaderClient(["http://a:1"], token=None, transport=httpx2.MockTransport(leader))
+            for _ in range(2)
+        ]
+        self.host = Host(
+            Identity("w1", "default", 2, 1, "h", 1, "app"),
+            clients[0],
+            clients[1],
+            lambda posted: Outbox(home / "w1", posted=posted),
+            {TaskKind.NOOP: self.work.run},
+            Spark(
+                cancel=self.work.cancelled.append,
+                rows_written=lambda _: None,
+                thread=lambda work, name: threading.Thread(target=work, name=name, daemon=True),
+            ),
+            CLOCK,
+        )
+        self._thread = threading.Thread(target=self._main, daemon=True)
+
+    def _main(self) -> None:
+        try:
+            self.host.run()
+        except BaseException as error:  # noqa: BLE001  a test looks at it
+            self.errors.append(error)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.host.stop()
+        self._thread.join(BOUND_S)
+        assert not self._thread.is_alive()
+
+
+@contextmanager
+def at_work(leader: Leader, home: Path) -> Generator[Worker]:
+    worker = Worker(leader, home)
+    worker.start()
+    try:
+        yield worker
+    finally:
+        worker.work.deaf.clear()
+        worker.stop()
+    assert worker.errors == []

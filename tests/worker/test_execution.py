@@ -1,0 +1,166 @@
+"""One attempt: what it says of its end, and how a failure reads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.errors import ClaimLost, Refused
+from headrace.protocol.messages import Acknowledged, TaskEnded
+from headrace.protocol.payloads import Plan
+from headrace.worker.execution import ERROR_CHARACTERS_MAX, Execution
+from headrace.worker.outbox import Outbox
+from tests.worker.leader import BOUND_S, assignment
+
+Run = Callable[[Execution], Mapping[str, Any] | None]
+
+
+class Bench:
+    def __init__(self, home: Path) -> None:
+        self.outbox = Outbox(home / "w1", posted=lambda: None)
+
+    def make(self, run: Run, *, after: Execution | None = None) -> Execution:
+        return Execution(
+            assignment(),
+            self.outbox,
+            run,
+            thread=lambda work, name: threading.Thread(target=work, name=name, daemon=True),
+            after=after,
+        )
+
+    def end(self, run: Run) -> TaskEnded:
+        execution = self.make(run)
+        execution.start()
+        assert execution.ended.wait(BOUND_S)
+        [report] = self.outbox.pending(10)
+        assert isinstance(report, TaskEnded)
+        return report
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def raises(error: Exception) -> Run:
+    def run(_: Execution) -> None:
+        raise error
+
+    return run
+
+
+def test_what_a_task_returns_is_its_result(bench: Bench) -> None:
+    end = bench.end(lambda _: {"outcome": "aborted"})
+
+    assert (end.outcome, end.result, end.error) == ("SUCCESS", {"outcome": "aborted"}, None)
+
+
+def test_a_refusal_is_not_to_be_tried_again_and_is_said_in_its_own_words(bench: Bench) -> None:
+    end = bench.end(raises(Refused("there is no table x; create it first")))
+
+    assert (end.outcome, end.retry) == ("FAILED", False)
+    assert end.error == "there is no table x; create it first"
+
+
+def test_any_other_failure_may_be_tried_again_and_names_its_kind(bench: Bench) -> None:
+    end = bench.end(raises(OSError("disk full")))
+
+    assert (end.outcome, end.retry) == ("FAILED", True)
+    assert end.error == "OSError: disk full"
+
+
+def test_a_java_trace_becomes_what_happened_and_what_caused_it(bench: Bench) -> None:
+    trace = "\n".join(
+        [
+            "An error occurred while calling o12.save.",
+            ": org.apache.spark.SparkException: Job aborted.",
+            "\tat org.apache.spark.Something(Some.scala:1)",
+            "Caused by: java.io.IOException: one",
+            "\t... 12 more",
+            "Caused by: java.io.IOException: No space left on device",
+            "\tat java.base/java.io.Something(Native Method)",
+        ]
+    )
+    end = bench.end(raises(RuntimeError(trace)))
+
+    assert end.error == (
+        "RuntimeError: An error occurred while calling o12.save. "
+        ": org.apache.spark.SparkException: Job aborted. "
+        "Caused by: java.io.IOException: No space left on device"
+    )
+
+
+def test_a_long_error_is_cut(bench: Bench) -> None:
+    end = bench.end(raises(RuntimeError("x" * 10_000)))
+
+    assert end.error is not None
+    assert len(end.error) == ERROR_CHARACTERS_MAX
+
+
+def test_whatever_a_stopped_task_raises_it_was_cancelled(bench: Bench) -> None:
+    def run(execution: Execution) -> None:
+        execution.stop()
+        raise RuntimeError("Job 7 cancelled part of cancelled job tags")
+
+    end = bench.end(run)
+
+    assert (end.outcome, end.error) == ("CANCELED", None)
+
+
+def test_a_task_that_was_stopped_before_it_began_never_runs(bench: Bench) -> None:
+    ran: list[bool] = []
+    execution = bench.make(lambda _: ran.append(True))
+    execution.stop()
+    execution.start()
+
+    assert execution.ended.wait(BOUND_S)
+    assert ran == []
+
+
+def test_a_task_that_is_stopped_silently_says_nothing(bench: Bench) -> None:
+    execution = bench.make(lambda execution: execution.stop(silently=True))
+    execution.start()
+
+    assert execution.ended.wait(BOUND_S)
+    assert bench.outbox.pending(10) == []
+
+
+def test_the_plan_that_comes_back_is_the_one_to_run(bench: Bench) -> None:
+    granted: list[Plan] = []
+
+    def run(execution: Execution) -> None:
+        granted.append(execution.plan(1, Plan(slices={}, now_ms=222)))
+
+    answer_first(bench, run, Acknowledged(seq=1, held=True, plan={"slices": {}, "now_ms": 111}))
+
+    assert granted == [Plan(slices={}, now_ms=111)]
+
+
+def test_a_lost_claim_ends_the_work_before_anything_is_committed(bench: Bench) -> None:
+    committed: list[bool] = []
+
+    def run(execution: Execution) -> None:
+        execution.prepare(1, {})
+        committed.append(True)
+
+    answer_first(bench, run, Acknowledged(seq=1, held=False))
+
+    assert committed == []
+    [end] = bench.outbox.pending(10)
+    assert isinstance(end, TaskEnded)
+    assert end.error == str(ClaimLost("t", 1))
+
+
+def answer_first(bench: Bench, run: Run, answer: Acknowledged) -> None:
+    """Acknowledge the first report of an execution as soon as it is made."""
+    posted = threading.Event()
+    bench.outbox._wake = posted.set
+    execution = bench.make(run)
+    execution.start()
+    assert posted.wait(BOUND_S)
+    bench.outbox.acknowledge([answer])
+    assert execution.ended.wait(BOUND_S)
