@@ -96,7 +96,12 @@ def serve_worker(
         waits,
         lambda posted: Outbox(home / "outbox" / name, posted=posted),
         {kind: lambda execution: run_made_up(execution, home) for kind in TaskKind},
-        Spark(cancel=lambda _: None, rows_written=lambda _: None, thread=thread),
+        Spark(
+            alive=lambda: True,
+            cancel=lambda _: None,
+            rows_written=lambda _: None,
+            thread=thread,
+        ),
         SystemClock(),
     )
 

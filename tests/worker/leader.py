@@ -124,6 +124,7 @@ class Work:
         self.running: set[str] = set()
         self.overlaps = 0
         self.cancelled: list[str] = []
+        self.alive = True  # Spark's JVM
         self.may_end = threading.Event()
         self.deaf = threading.Event()  # while set, a stopped task goes on all the same
 
@@ -156,6 +157,7 @@ class Worker:
             lambda posted: Outbox(home / "w1", posted=posted),
             {TaskKind.NOOP: self.work.run},
             Spark(
+                alive=lambda: self.work.alive,
                 cancel=self.work.cancelled.append,
                 rows_written=lambda _: None,
                 thread=lambda work, name: threading.Thread(target=work, name=name, daemon=True),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.errors import Unavailable
 from headrace.model.task import Claim, Lane
 from headrace.worker import host as host_module
 from tests.worker.leader import BOUND_S, CLOCK, Leader, Worker, assignment, at_work, eventually
@@ -106,7 +107,7 @@ def test_an_older_attempt_is_stopped_before_the_next_one_starts(
     eventually(lambda: SECOND in {held.claim for held in leader.syncs()[-1].holds})
     leader.rounds(3)
     assert worker.work.started == ["t.1"]
-    assert worker.work.cancelled  # again and again, until it has ended
+    eventually(lambda: worker.work.cancelled)  # again and again, until it has ended
     assert set(worker.work.cancelled) == {"t.1"}
 
     worker.work.deaf.clear()
@@ -116,11 +117,13 @@ def test_an_older_attempt_is_stopped_before_the_next_one_starts(
 
 
 def test_a_task_that_is_told_to_stop_stops_and_says_so(leader: Leader, worker: Worker) -> None:
+    worker.work.deaf.set()  # until Spark's job is cancelled under it
     given(leader, worker, FIRST)
     leader.stop = [FIRST, Claim("unknown", 1)]
+    eventually(lambda: set(worker.work.cancelled) == {"t.1"})
+    worker.work.deaf.clear()
 
     eventually(lambda: leader.ends() == [(FIRST, "CANCELED")])
-    assert set(worker.work.cancelled) == {"t.1"}
 
 
 def test_an_answer_of_an_older_term_is_ignored(leader: Leader, worker: Worker) -> None:
@@ -253,3 +256,16 @@ def test_progress_is_said_with_the_application(leader: Leader, worker: Worker) -
 
     assert held.progress is not None
     assert (held.progress.step, held.progress.spark_application) == ("starting", "app")
+
+
+def test_a_worker_whose_jvm_has_died_gives_its_tasks_back_and_ends(
+    leader: Leader, worker: Worker
+) -> None:
+    given(leader, worker, FIRST)
+    worker.work.alive = False
+
+    eventually(lambda: leader.goodbyes)
+    eventually(lambda: worker.errors)
+    error = worker.errors.pop()
+    assert isinstance(error, Unavailable)
+    assert "JVM has died" in str(error)

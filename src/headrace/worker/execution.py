@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 ERROR_CHARACTERS_MAX = 2000
 FIRST_LINES_MAX = 3
+RUNNING = "running"  # the step in which Spark writes rows that can be counted
 
 
 class Stopped(Exception):
@@ -55,6 +56,7 @@ class Execution:
         self._silent = False
         self.ended = threading.Event()
         self.progress = Progress(step="starting")
+        self.live_rows = 0  # of the step that runs now, as Spark last counted them
         self._thread = thread(self._main, self.id)
 
     @property

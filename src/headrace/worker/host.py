@@ -33,7 +33,7 @@ from headrace.protocol.messages import (
 )
 from headrace.seams import seam
 from headrace.worker.client import LeaderClient
-from headrace.worker.execution import Execution, Run
+from headrace.worker.execution import RUNNING, Execution, Run
 from headrace.worker.outbox import Outbox
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,7 @@ WAIT_TIMEOUT_S = 10.0  # of one parked wait
 RETRY_PAUSE_S = 0.2  # after a coordinator did not answer, growing to the next
 RETRY_PAUSE_MAX_S = 2.0
 GOODBYE_TRIES = 5
+TEND_INTERVAL_S = 0.5  # between two looks at the JVM
 STOP_TIMEOUT_S = 15.0  # for executions to end when the worker stops
 ENDED_REMEMBERED_MAX = 1000  # executions that are not started a second time
 
@@ -63,6 +64,7 @@ class Identity:
 class Spark:
     """What the host needs of the engine; the rest is the runner's business."""
 
+    alive: Callable[[], bool]
     cancel: Callable[[str], None]
     rows_written: Callable[[str], int | None]
     thread: Callable[[Callable[[], None], str], threading.Thread]
@@ -83,12 +85,15 @@ class Host:
         self._runs, self._spark, self._clock = runs, spark, clock
         self._news = threading.Event()
         self._stopping = threading.Event()
+        self._left = threading.Event()
+        self._look_after = threading.Event()
         self._outbox = outbox(self._news.set)
         self._active: dict[Claim, Execution] = {}
         self._ended: OrderedDict[Claim, None] = OrderedDict()  # as an ordered set
         self._seen = Seen()
         self._syncs = 0
         self._registered = False
+        self._spark_died = False
 
     def stop(self) -> None:
         """Ask the host to end. Safe to call from a signal handler."""
@@ -97,8 +102,8 @@ class Host:
 
     def run(self) -> None:
         """Serve until `stop`, then give everything back."""
-        waiter = threading.Thread(target=self._wait_for_news, name="waiter", daemon=True)
-        waiter.start()
+        for target in (self._wait_for_news, self._tend):
+            threading.Thread(target=target, name=target.__name__, daemon=True).start()
         pause_s = RETRY_PAUSE_S
         while not self._stopping.is_set():
             try:
@@ -113,6 +118,8 @@ class Host:
             self._news.wait(BUSY_SYNC_INTERVAL_S if busy else IDLE_SYNC_INTERVAL_S)
             self._news.clear()
         self._leave()
+        if self._spark_died:
+            raise Unavailable("Spark's JVM has died; its log says why. Start the worker again")
 
     def _converse(self) -> None:
         if not self._registered:
@@ -144,9 +151,6 @@ class Host:
         self._forget_ended()
         self._syncs += 1
         reports = self._outbox.pending(REPORTS_PER_SYNC_MAX)
-        for execution in self._active.values():
-            if execution.stopping:
-                self._spark.cancel(execution.id)  # it only hits jobs that already run
         return Sync(
             worker=self._me.worker,
             sync=self._syncs,
@@ -163,10 +167,10 @@ class Host:
 
     def _progress(self, execution: Execution) -> Progress:
         progress = execution.progress
-        live = self._spark.rows_written(execution.id) if progress.step == "running" else None
+        live = execution.live_rows if progress.step == RUNNING else 0
         return progress.model_copy(
             update={
-                "rows": progress.rows + (live or 0),
+                "rows": progress.rows + live,
                 "spark_application": self._me.spark_application,
             }
         )
@@ -198,7 +202,7 @@ class Host:
             if (execution := self._active.get(claim)) is not None:
                 log.info("told to stop", extra={"execution": execution.id})
                 execution.stop()
-                self._spark.cancel(execution.id)
+                self._look_after.set()
         for assignment in answer.assignments:
             self._take(assignment)
 
@@ -227,7 +231,6 @@ class Host:
         log.warning("no longer registered", extra={"worker": self._me.worker})
         for execution in self._active.values():
             execution.stop(silently=True)
-            self._spark.cancel(execution.id)
         self._registered = False
 
     def _wait_for_news(self) -> None:
@@ -246,17 +249,39 @@ class Host:
             elif not self._registered:
                 self._stopping.wait(RETRY_PAUSE_S)
 
+    def _tend(self) -> None:
+        """All that asks the JVM, in a thread of its own: a long pause of the JVM must not look
+        like the death of the worker. Cancelling is repeated, as it only hits jobs that run."""
+        while not self._left.is_set():
+            self._look_after.wait(TEND_INTERVAL_S)
+            self._look_after.clear()
+            if not self._spark.alive():
+                log.error("Spark's JVM has died")
+                self._spark_died = True
+                self.stop()
+                return
+            for execution in list(self._active.values()):
+                try:
+                    self._ask_spark(execution)
+                except Exception:
+                    log.exception("Spark did not answer", extra={"execution": execution.id})
+
+    def _ask_spark(self, execution: Execution) -> None:
+        if execution.stopping:
+            self._spark.cancel(execution.id)
+        elif execution.progress.step == RUNNING:
+            execution.live_rows = self._spark.rows_written(execution.id) or 0
+
     def _leave(self) -> None:
         """Stop what runs, without a word about it, then say goodbye for all of it."""
         for execution in self._active.values():
             execution.stop(silently=True)
         deadline_s = self._clock.monotonic_s() + STOP_TIMEOUT_S
         for execution in self._active.values():
-            while not execution.ended.wait(RETRY_PAUSE_S):
-                self._spark.cancel(execution.id)
-                if self._clock.monotonic_s() > deadline_s:
-                    log.warning("execution did not stop", extra={"execution": execution.id})
-                    break
+            left_s = max(0.0, deadline_s - self._clock.monotonic_s())
+            if not execution.ended.wait(0 if self._spark_died else left_s):
+                log.warning("execution did not stop", extra={"execution": execution.id})
+        self._left.set()
         self._say_goodbye()
         self._outbox.close()
 

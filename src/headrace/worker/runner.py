@@ -21,7 +21,7 @@ from headrace.protocol.messages import EpochCompleted, Json
 from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Plan, Slice
 from headrace.seams import seam
 from headrace.transforms.registry import Transform, make_transform
-from headrace.worker.execution import Execution
+from headrace.worker.execution import RUNNING, Execution
 from headrace.worker.settings import Role, settings_for
 from headrace.worker.spark import WarmSpark, task_session
 
@@ -122,7 +122,7 @@ class _Pipeline:
     def _epoch(self, epoch: int, proposed: Plan) -> None:
         plan = self._execution.plan(epoch, proposed)
         expected = _rows_in(plan)
-        self._execution.says("running", epoch=epoch, rows=self._rows, expected=expected)
+        self._execution.says(RUNNING, epoch=epoch, rows=self._rows, expected=expected)
         seam("epoch running")
         handles: Json = {}
         frames = self._frames(plan)

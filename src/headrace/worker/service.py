@@ -89,7 +89,12 @@ def _host(
             TaskKind.SETTLE: runner.settle,
             TaskKind.NOOP: runner.noop,
         },
-        Spark(cancel=spark.cancel, rows_written=spark.rows_written, thread=spark.thread),
+        Spark(
+            alive=spark.alive,
+            cancel=spark.cancel,
+            rows_written=spark.rows_written,
+            thread=spark.thread,
+        ),
         clock,
     )
 

@@ -68,6 +68,10 @@ class WarmSpark:
         """Of the JVM."""
         return self._process.pid
 
+    def alive(self) -> bool:
+        """Whether the JVM lives; without it this process can do nothing any more."""
+        return self._process.poll() is None
+
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
         """A thread that inherits tags and pool, and lets its JVM thread end with it."""
         made = InheritableThread(target=target, session=self.session)
