@@ -13,13 +13,13 @@ import secrets
 import time
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
 
-from bench.figures import middle, reaches, rounded, turns
+from bench.figures import differing, middle, reaches, rounded, turns
 from bench.pipe import Talk, talk
 from bench.processes import START_MAX_S, Child, Coordinator, NotMeasured, child, leading, until
 from bench.result import ROOT, Result, made
@@ -62,6 +62,8 @@ class Arena:
     worker: Child
     client: Client
     peer: Talk
+    # What a table should hold, by incarnation.
+    expected: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
     def ours(self) -> tuple[Took, str]:
         """One run of the job, and the incarnation that its rows were made from."""
@@ -70,7 +72,9 @@ class Arena:
         began_s = time.perf_counter()
         job = self.client.submit_job(spec, submission_key=secrets.token_hex(8), group="default")
         view = until(
-            lambda: _ended(self.client.job(job.id)), limit_s=JOB_MAX_S, what="the job ends",
+            lambda: _ended(self.client.job(job.id)),
+            limit_s=JOB_MAX_S,
+            what="the job ends",
             poll_s=POLL_S,
         )
         wall_s = time.perf_counter() - began_s
@@ -89,9 +93,10 @@ class Arena:
     def check(self, table: str, incarnation: str) -> None:
         """Raises NotMeasured unless the table holds this incarnation's rows; then empties it."""
         found = self.peer.ask(do="facts", table=table)
-        expected = self.peer.ask(do="expected", incarnation=incarnation, **self._shape())
-        if found != expected:
-            wrong = sorted(key for key in expected if found.get(key) != expected[key])
+        if incarnation not in self.expected:
+            asked = {"do": "expected", "incarnation": incarnation, **self._shape()}
+            self.expected[incarnation] = self.peer.ask(**asked)
+        if wrong := differing(found, self.expected[incarnation]):
             raise NotMeasured(f"{table} differs from what it should hold in {', '.join(wrong)}")
         self.peer.ask(do="empty", table=table)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 Better = Literal["lower", "higher"]
 PLACES = 3
@@ -39,3 +39,8 @@ def reaches(value: float, aim: float, *, better: Better) -> bool:
 def turns(pairs: int) -> list[tuple[str, str]]:
     """Who goes first in each pair: the two in turn, so that neither always finds a warm cache."""
     return [("ours", "peer") if pair % 2 == 0 else ("peer", "ours") for pair in range(pairs)]
+
+
+def differing(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """The facts of a table that are not as they should be."""
+    return sorted(name for name in found.keys() | expected if found.get(name) != expected.get(name))

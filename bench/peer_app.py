@@ -1,6 +1,6 @@
 """The least web application of the same three libraries: it answers /health from its store.
 
-    python -m bench.peer_app PORT DATABASE_FILE
+python -m bench.peer_app PORT DATABASE_FILE
 """
 
 from __future__ import annotations

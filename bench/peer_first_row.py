@@ -35,7 +35,7 @@ def main(jars: str, warehouse: str, count: int) -> None:
     builder: Any = SparkSession.builder
     for key, value in conf.items():
         builder = builder.config(key, value)
-    spark: SparkSession = builder.getOrCreate()
+    spark: Any = builder.getOrCreate()
     spark.sql("create namespace if not exists lake.demo")
     spark.sql(f"create table if not exists lake.demo.events ({COLUMNS}) using iceberg")
     rows(spark, count=count, partitions=1, incarnation="any").writeTo("lake.demo.events").append()

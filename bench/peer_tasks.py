@@ -74,9 +74,7 @@ def _loop(over: threading.Event, claim: Callable[[], Any], finish: Callable[[Any
 
 def _sqlite(path: str) -> Work:
     def work(over: threading.Event) -> int:
-        with closing(
-            sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        ) as conn:
+        with closing(sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)) as conn:
             conn.execute("PRAGMA synchronous=FULL")
 
             def transact(statement: str, values: Sequence[Any] = ()) -> Any:

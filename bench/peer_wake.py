@@ -38,7 +38,7 @@ def measure(store_url: str, *, count: int) -> list[float]:
         path = str(url.database)
         with closing(sqlite3.connect(path, isolation_level=None)) as conn:
             conn.execute("PRAGMA synchronous=FULL")
-            return _measure(lambda statement: conn.execute(statement), _poll(path), count=count)
+            return _measure(conn.execute, _poll(path), count=count)
     with closing(psycopg.connect(store_url)) as conn:
 
         def insert(statement: str) -> None:

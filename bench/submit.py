@@ -11,6 +11,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -51,12 +52,11 @@ def _measure(made_here: Stores, folder: Path, *, quick: bool) -> Result:
     url = made_here.make()
     with leading(url, folder=folder) as leader, coordinator(url, folder=folder, name="other") as by:
         try:
-            took_s = asyncio.run(_submits({"same": leader, "other": by}, leader, count=count))
+            took = asyncio.run(_submits({"same": leader, "other": by}, leader, count=count))
         except TimeoutError as error:
             raise NotMeasured(f"the submits took longer than {RUN_MAX_S:.0f} s") from error
         peer_s = peer_wake.measure(made_here.make(), count=count)
-    shown = {name: _shown(found) for name, found in took_s.items()}
-    ours = max(percentile(found, 0.5) for found in took_s.values())
+    ours = max(percentile([each.arrived_s for each in found], 0.5) for found in took.values())
     return made(
         f"submit_{made_here.kind}",
         ours=in_ms(ours),
@@ -65,8 +65,8 @@ def _measure(made_here: Stores, folder: Path, *, quick: bool) -> Result:
         aim=(AIM_MS, f"p50 under {AIM_MS:.0f} ms, also by way of another coordinator"),
         met=reaches(in_ms(ours), AIM_MS, better="lower"),
         ours_is="the slower of the two ways",
-        same_coordinator=shown["same"],
-        other_coordinator=shown["other"],
+        same_coordinator=_steps(took["same"]),
+        other_coordinator=_steps(took["other"]),
         peer_is=peer_wake.WHAT[made_here.kind],
         peer_latency=_shown(peer_s),
         submits_each=count,
@@ -79,29 +79,47 @@ def _shown(took_s: Sequence[float]) -> Mapping[str, float]:
     return {name: in_ms(value) for name, value in found.items()}
 
 
+def _steps(took: Sequence[Took]) -> Mapping[str, float]:
+    """The whole way, and how long the steps on it took in the middle."""
+    return {
+        **_shown([each.arrived_s for each in took]),
+        "submit_answered_p50_ms": in_ms(percentile([each.answered_s for each in took], 0.5)),
+        "worker_woken_p50_ms": in_ms(percentile([each.woken_s for each in took], 0.5)),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """Seconds since the submit began."""
+
+    answered_s: float  # the submit itself
+    woken_s: float  # a parked worker
+    arrived_s: float  # the assignment, with the sync that follows
+
+
 class Arrivals:
     """When each job reached a worker."""
 
     def __init__(self) -> None:
-        self._expected: dict[str, asyncio.Future[float]] = {}
+        self._expected: dict[str, asyncio.Future[tuple[float, float]]] = {}
 
-    def _of(self, job: str) -> asyncio.Future[float]:
+    def _of(self, job: str) -> asyncio.Future[tuple[float, float]]:
         return self._expected.setdefault(job, asyncio.get_running_loop().create_future())
 
-    def note(self, assignment: Mapping[str, Any]) -> None:
+    def note(self, assignment: Mapping[str, Any], *, woken_s: float) -> None:
         arrived = self._of(assignment["payload"]["job"])
         if not arrived.done():
-            arrived.set_result(time.perf_counter())
+            arrived.set_result((woken_s, time.perf_counter()))
 
-    async def at_s(self, job: str) -> float:
-        """Also of one that arrived before the answer to its submit did."""
+    async def at_s(self, job: str) -> tuple[float, float]:
+        """When its worker was woken, and when it had it; also before its submit was answered."""
         return await asyncio.wait_for(self._of(job), ARRIVE_MAX_S)
 
 
 async def _submits(
     ways: Mapping[str, Coordinator], leader: Coordinator, *, count: int
-) -> Mapping[str, list[float]]:
-    took_s: dict[str, list[float]] = {name: [] for name in ways}
+) -> Mapping[str, list[Took]]:
+    took: dict[str, list[Took]] = {name: [] for name in ways}
     pauses = random.Random(SEED)
     spec = read_job("bench.conf", text=JOB).model_dump(mode="json")
     async with asyncio.timeout(RUN_MAX_S), AsyncExitStack() as opened:
@@ -112,18 +130,20 @@ async def _submits(
         for pair, order in enumerate(turns(WARM_UP + count)):
             for who in order:  # the two ways in turn
                 name = "same" if who == "ours" else "other"
-                found_s = await _submit(lines[name], spec, f"{name}-{pair}", arrivals)
+                found = await _submit(lines[name], spec, f"{name}-{pair}", arrivals)
                 if pair >= WARM_UP:
-                    took_s[name].append(found_s)
+                    took[name].append(found)
                 await asyncio.sleep(pauses.uniform(BETWEEN_MIN_S, BETWEEN_MAX_S))
-    return took_s
+    return took
 
 
-async def _submit(line: Line, spec: Any, key: str, arrivals: Arrivals) -> float:
+async def _submit(line: Line, spec: Any, key: str, arrivals: Arrivals) -> Took:
     began_s = time.perf_counter()
     body = {"spec": spec, "submission_key": key, "group": GROUP}
     job = await line.post("/v1/jobs", body)
-    return await arrivals.at_s(job["id"]) - began_s
+    answered_s = time.perf_counter()
+    woken_s, arrived_s = await arrivals.at_s(job["id"])
+    return Took(answered_s - began_s, woken_s - began_s, arrived_s - began_s)
 
 
 @asynccontextmanager
@@ -134,10 +154,11 @@ async def _parked(leader: Coordinator) -> AsyncGenerator[Arrivals]:
     async def serve(worker: SimulatedWorker) -> None:
         while True:
             await worker.wait()
+            woken_s = time.perf_counter()
             await worker.sync()
             while worker.holds:
                 for assignment in worker.holds:
-                    arrivals.note(assignment)
+                    arrivals.note(assignment, woken_s=woken_s)
                 await worker.sync()
 
     async with AsyncExitStack() as lines, asyncio.TaskGroup() as group:

@@ -100,11 +100,11 @@ def test_a_body_that_is_no_json_is_told_in_words(shared: TestClient) -> None:
 
 def test_an_unknown_connector_is_refused_by_name(shared: TestClient) -> None:
     made = submission()
-    made["spec"]["pipelines"][0]["sinks"][0]["plugin"] = "Consol"
+    made["spec"]["pipelines"][0]["sinks"][0]["plugin"] = "Konsole"
 
     message = error_of(shared.post("/v1/jobs", json=made), 422)["message"]
 
-    assert "Consol" in message
+    assert "Konsole" in message
     assert "Console" in message
 
 

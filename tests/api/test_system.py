@@ -7,10 +7,13 @@ from collections.abc import Iterator
 import pytest
 from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 
 from headrace.store import leases
 from headrace.store.engine import writing
+from headrace.store.facts import OLDEST_PROGRAM, PROGRAM_LEVEL
+from headrace.store.fence import Term
+from headrace.store.schema import facts
 from tests.api.conftest import ADDRESS, eventually, served
 from tests.api.test_jobs import error_of, submission
 
@@ -109,6 +112,29 @@ def test_a_follower_tells_a_worker_where_the_leader_is(follower: TestClient, ver
         "message": f"this coordinator does not lead; {LEADER} does",
         "leader": LEADER,
     }
+
+
+@pytest.mark.req("L4")
+def test_a_coordinator_that_became_too_old_answers_reads_and_leads_no_more(
+    follower: TestClient, store: Engine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store was upgraded by a newer program while this one ran."""
+    with writing(store) as conn:
+        conn.execute(
+            update(facts).where(facts.c.name == OLDEST_PROGRAM).values(value=str(PROGRAM_LEVEL + 1))
+        )
+        left = leases.read(conn)
+        assert left is not None
+        assert leases.resign(conn, Term(left.holder, left.epoch))
+
+    eventually(lambda: "may not lead" in caplog.messages)
+
+    assert follower.get("/health").json()["leading"] is False
+    assert follower.get("/v1/jobs").json() == {"jobs": []}
+    with writing(store) as conn:
+        found = leases.read(conn)
+    assert found is not None
+    assert found.vacant
 
 
 @pytest.mark.req("L2")

@@ -142,9 +142,9 @@ def test_a_taken_id_is_refused(desk: Desk) -> None:
 
 @pytest.mark.parametrize("name", ["-x", ".x", "a b", "a/b", "ü", "x" * 101, "a\n", "../etc"])
 def test_a_name_that_can_not_be_used_is_refused(desk: Desk, name: str) -> None:
-    with pytest.raises(BadSetting, match="job id .* can't be used; take up to 100 letters"):
+    with pytest.raises(BadSetting, match=r"job id .* can't be used; take up to 100 letters"):
         desk.submit(job_id=name)
-    with pytest.raises(BadSetting, match="group .* can't be used"):
+    with pytest.raises(BadSetting, match=r"group .* can't be used"):
         desk.submit(group=name)
 
 

@@ -13,6 +13,7 @@ from headrace.protocol.messages import TaskEnded
 from headrace.seams import arm
 from headrace.store.engine import writing
 from headrace.store.schema import jobs as job_rows
+from headrace.store.schema import tasks as task_rows
 from tests.coordinator.desk import TIMEOUT_S, Desk
 from tests.coordinator.specs import failed, planned, spec, stopped, succeeded
 
@@ -84,6 +85,39 @@ def test_tasks_of_a_worker_that_somebody_else_unregistered_are_found(desk: Desk)
     desk.pass_()
 
     assert desk.task(claim.task).status is TaskStatus.PLANNED
+
+
+def test_a_broken_task_of_one_lost_worker_keeps_back_nobody_elses(desk: Desk) -> None:
+    _, broken = desk.given(spec(retry_times=1), worker="w1")
+    _, good = desk.given(spec(retry_times=1), worker="w2")
+    with writing(desk.store) as conn:
+        conn.execute(
+            update(task_rows)
+            .where(task_rows.c.id == broken.task)
+            .values(payload={"retry_times": "many"})
+        )
+    desk.clock.advance(TIMEOUT_S + 1)
+
+    outcome = desk.pass_()
+
+    assert outcome.failed == ["w1"]
+    assert desk.task(good.task).status is TaskStatus.PLANNED
+
+
+def test_a_worker_that_speaks_between_the_look_and_the_write_is_kept(desk: Desk) -> None:
+    _, claim = desk.given()
+    desk.clock.advance(TIMEOUT_S + 1)
+    late = desk.say("w1", holds=[claim])
+
+    def speak() -> None:
+        assert desk.roster.heard("w1", late.sync)
+
+    arm("in fenced transaction", speak)
+
+    desk.pass_()
+
+    assert desk.is_registered("w1")
+    assert desk.task(claim.task).claim == claim
 
 
 def test_a_worker_that_was_taken_for_dead_comes_back_to_nothing(desk: Desk) -> None:

@@ -16,23 +16,27 @@ from headrace.worker.execution import ERROR_CHARACTERS_MAX, Execution
 from headrace.worker.outbox import Outbox
 from tests.worker.leader import BOUND_S, assignment
 
-Run = Callable[[Execution], Mapping[str, Any] | None]
+Does = Callable[[Execution], Mapping[str, Any] | None]
 
 
 class Bench:
     def __init__(self, home: Path) -> None:
-        self.outbox = Outbox(home / "w1", posted=lambda: None)
+        self.posted = threading.Event()
+        self.outbox = Outbox(home / "w1", posted=self.posted.set)
 
-    def make(self, run: Run, *, after: Execution | None = None) -> Execution:
+    def make(self, run: Does, *, after: Execution | None = None) -> Execution:
+        def does(execution: Execution) -> Mapping[str, Any] | None:
+            return run(execution)
+
         return Execution(
             assignment(),
             self.outbox,
-            run,
+            does,
             thread=lambda work, name: threading.Thread(target=work, name=name, daemon=True),
             after=after,
         )
 
-    def end(self, run: Run) -> TaskEnded:
+    def end(self, run: Does) -> TaskEnded:
         execution = self.make(run)
         execution.start()
         assert execution.ended.wait(BOUND_S)
@@ -46,7 +50,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def raises(error: Exception) -> Run:
+def raises(error: Exception) -> Does:
     def run(_: Execution) -> None:
         raise error
 
@@ -155,12 +159,10 @@ def test_a_lost_claim_ends_the_work_before_anything_is_committed(bench: Bench) -
     assert end.error == str(ClaimLost("t", 1))
 
 
-def answer_first(bench: Bench, run: Run, answer: Acknowledged) -> None:
+def answer_first(bench: Bench, run: Does, answer: Acknowledged) -> None:
     """Acknowledge the first report of an execution as soon as it is made."""
-    posted = threading.Event()
-    bench.outbox._wake = posted.set
     execution = bench.make(run)
     execution.start()
-    assert posted.wait(BOUND_S)
+    assert bench.posted.wait(BOUND_S)
     bench.outbox.acknowledge([answer])
     assert execution.ended.wait(BOUND_S)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Engine
 from headrace.clock import Clock
 from headrace.coordinator import reports
 from headrace.coordinator.roster import Roster
-from headrace.store import tasks, workers
+from headrace.store import claims, tasks, workers
 from headrace.store.engine import reading
 
 log = logging.getLogger(__name__)
@@ -34,12 +34,15 @@ class Workers:
         return self._roster.expired(key) or not workers.is_registered(conn, key)
 
     def reconcile(self, conn: Connection, key: str) -> None:
+        if not self.due(conn, key):
+            return  # it spoke, or registered anew, since we looked
         silent_s = self._roster.silent_for_s(key)
         if workers.unregister(conn, key):
             log.warning("worker lost", extra={"worker": key, "silent_s": round(silent_s)})
             self._roster.forget(key)
         now_ms = self._clock.wall_ms()
-        for task in tasks.of_unregistered(conn, most=REQUEUE_MAX):
+        # Its own only, so that a broken row of one worker keeps back nobody else's tasks.
+        for task in claims.assigned_to(conn, [key])[:REQUEUE_MAX]:
             reports.attempt_failed(
                 conn,
                 task,
