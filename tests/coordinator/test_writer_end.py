@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Connection, Engine
 
 from headrace.coordinator import writer as writer_module
+from headrace.coordinator.answers import Settled
 from headrace.coordinator.writer import Ask
 from headrace.errors import NotLeader, StoreUnavailable
 from headrace.protocol.messages import Sync
@@ -97,14 +98,13 @@ def test_an_ask_that_slips_in_as_the_term_ends_is_answered(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It passes the check, then the writer ends, then it is put into the queue."""
-    asks = office.writer._queue  # pyright: ignore[reportPrivateUsage]
-    put = asks.put_nowait
+    made = writer_module.Ask
 
-    def end_first(ask: Ask | None) -> None:
+    def end_first(what: object, answer: Settled) -> Ask:
         office.writer.stop(timeout_s=BOUND_S)
-        put(ask)
+        return made(what, answer)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(asks, "put_nowait", end_first)
+    monkeypatch.setattr(writer_module, "Ask", end_first)
 
     with pytest.raises(NotLeader):
         office.writer.do(lambda _: "done").result(BOUND_S)

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
+from starlette.types import ASGIApp
 
 from headrace import __version__
 from headrace.api import errors
@@ -16,7 +17,7 @@ from headrace.api.routes.workers import WorkerProtocol
 from headrace.coordinator.service import Coordinator
 
 
-def make_app(coordinator: Coordinator, *, token: str | None) -> FastAPI:
+def make_app(coordinator: Coordinator, *, token: str | None) -> ASGIApp:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         coordinator.start()
@@ -27,7 +28,5 @@ def make_app(coordinator: Coordinator, *, token: str | None) -> FastAPI:
     app.state.coordinator = coordinator
     app.include_router(jobs.router)
     app.include_router(system.router)
-    app.add_middleware(WorkerProtocol, coordinator=coordinator)
-    app.add_middleware(RequireToken, token=token)  # the last one added is the first one asked
     errors.install(app)
-    return app
+    return RequireToken(WorkerProtocol(app, coordinator), token)

@@ -11,6 +11,7 @@ import threading
 from dataclasses import dataclass
 
 from headrace.clock import Clock
+from headrace.coordinator.answers import LoopAnswers
 from headrace.coordinator.bell import Bell
 from headrace.coordinator.commands import Commands
 from headrace.coordinator.leader import (
@@ -53,6 +54,7 @@ class Coordinator:
         self._hint = open_hint(self._lease_engine)
         self._clock, self._ids = clock, ids
         self.bell = Bell()
+        self.answers = LoopAnswers()
         self.metrics = Metrics()
         self.commands = Commands(self.engine, clock, ids)
         self._stopping = self.commands.stopping

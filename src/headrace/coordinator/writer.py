@@ -13,11 +13,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Engine
 
+from headrace.coordinator.answers import Settled
 from headrace.coordinator.dispatch import Dispatch, Touched
 from headrace.coordinator.metrics import Metrics
 from headrace.errors import Fenced, HeadraceError, LeaderFenced, NotLeader, Unavailable
@@ -41,7 +42,7 @@ class Ask:
     """A sync to answer, or other work for the same transaction."""
 
     what: Sync | Work
-    answer: Future[Any] = field(default_factory=Future[Any])
+    answer: Settled
 
 
 class Writer:
@@ -59,7 +60,7 @@ class Writer:
     ) -> None:
         self._engine, self._term, self._dispatch = engine, term, dispatch
         self._committed, self._fenced, self._metrics = committed, fenced, metrics
-        self._queue: queue.Queue[Ask | None] = queue.Queue(QUEUE_MAX)
+        self._queue: queue.SimpleQueue[Ask | None] = queue.SimpleQueue()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
@@ -68,31 +69,31 @@ class Writer:
 
     def stop(self, *, timeout_s: float) -> None:
         self._over.set()
-        try:
-            self._queue.put(None, timeout=timeout_s)
-        except queue.Full:
-            log.warning("writer queue is full at stop")
+        self._queue.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
     def ask(self, sync: Sync) -> Future[Answer]:
-        return self._put(Ask(sync))
+        answer = Future[Answer]()
+        self.put(sync, answer)
+        return answer
 
     def do(self, work: Work) -> Future[Any]:
         """Have `work` done under the term. On SQLite many writers starve each other; one can't."""
-        return self._put(Ask(work))
+        answer = Future[Any]()
+        self.put(work, answer)
+        return answer
 
-    def _put(self, ask: Ask) -> Future[Any]:
+    def put(self, what: Sync | Work, answer: Settled) -> None:
         if self._over.is_set():
-            ask.answer.set_exception(NotLeader(None))
-            return ask.answer
-        try:
-            self._queue.put_nowait(ask)
-        except queue.Full:
-            ask.answer.set_exception(Unavailable("too many syncs at once; come again"))
+            answer.set_exception(NotLeader(None))
+            return
+        if self._queue.qsize() >= QUEUE_MAX:
+            answer.set_exception(Unavailable("too many syncs at once; come again"))
+            return
+        self._queue.put(Ask(what, answer))
         if self._over.is_set():
             self._refuse_the_rest()  # the term ended meanwhile; the thread may look no more
-        return ask.answer
 
     def _run(self) -> None:
         with ExitStack() as opened:
@@ -195,7 +196,7 @@ class Writer:
                 self._refuse([ask])
 
 
-def _resolve(future: Future[Any], answer: object) -> None:
+def _resolve(future: Settled, answer: object) -> None:
     # A client that hung up has cancelled its future; what it was given stands, and its next
     # sync shows that it does not know of it.
     if future.set_running_or_notify_cancel():

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, select, update
 
 from headrace.model.task import Claim, Lane, TaskStatus
 from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks
-from headrace.store.tasks import Task, held, to_task
+from headrace.store.tasks import COLUMNS, Task, held, to_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Assign:
 
 
 _ASSIGNED_TO = (
-    select(tasks)
+    select(*COLUMNS)
     .where(
         tasks.c.worker_id.in_(bindparam("ids", expanding=True)),
         ASSIGNED_TASK,
@@ -41,7 +41,7 @@ def assigned_to(conn: Connection, worker_ids: Collection[str]) -> Sequence[Task]
 
 
 _CLAIMABLE = (
-    select(tasks)
+    select(*COLUMNS)
     .where(
         PLANNED_TASK,
         tasks.c.group_name == bindparam("group"),

@@ -47,6 +47,11 @@ class Task:
         return Claim(self.id, self.attempt)
 
 
+# What makes up a Task: reading more costs the hot path dearly.
+_UNREAD = {"progress", "result", "created_at_ms", "scheduled_at_ms", "ended_at_ms", "not_before_ms"}
+COLUMNS = [column for column in tasks.c if column.name not in _UNREAD]
+
+
 def to_task(row: Row[tuple[Any, ...]]) -> Task:
     return Task(
         id=row.id,
@@ -94,12 +99,12 @@ def plan(
 
 
 def get(conn: Connection, task_id: str) -> Task | None:
-    row = conn.execute(select(tasks).where(tasks.c.id == task_id)).one_or_none()
+    row = conn.execute(select(*COLUMNS).where(tasks.c.id == task_id)).one_or_none()
     return to_task(row) if row else None
 
 
 def of_job(conn: Connection, job_id: str) -> Sequence[Task]:
-    rows = conn.execute(select(tasks).where(tasks.c.job_id == job_id).order_by(tasks.c.id))
+    rows = conn.execute(select(*COLUMNS).where(tasks.c.job_id == job_id).order_by(tasks.c.id))
     return [to_task(row) for row in rows]
 
 
@@ -111,7 +116,7 @@ def held(claim_task: Any, claim_attempt: Any) -> tuple[Any, ...]:
 def current(conn: Connection, claim: Claim) -> Task | None:
     """The task, locked, when `claim` is its current attempt and it has not ended."""
     row = conn.execute(
-        select(tasks).where(*held(claim.task, claim.attempt)).with_for_update()
+        select(*COLUMNS).where(*held(claim.task, claim.attempt)).with_for_update()
     ).one_or_none()
     return to_task(row) if row else None
 
@@ -187,7 +192,7 @@ def give_back(
 def of_unregistered(conn: Connection, *, most: int) -> Sequence[Task]:
     """Tasks assigned to a worker that is not registered, whoever noticed or didn't (T5)."""
     rows = conn.execute(
-        select(tasks)
+        select(*COLUMNS)
         .where(
             ASSIGNED_TASK,
             not_(select(workers.c.id).where(workers.c.id == tasks.c.worker_id).exists()),

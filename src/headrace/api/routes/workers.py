@@ -7,9 +7,7 @@ synchronous (docs/adr/0007).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Future
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -39,9 +37,15 @@ Handler = Callable[[Coordinator, Request], Awaitable[bytes]]
 
 
 async def _read(request: Request, kind: type[M]) -> M:
-    body = await request.body()
-    if len(body) > BODY_BYTES_MAX:
-        raise Refused(f"the message has {len(body)} bytes; at most {BODY_BYTES_MAX} are taken")
+    body, more = b"", True
+    while more:
+        part = await request.receive()
+        if part["type"] == "http.disconnect":
+            raise Refused("the client hung up")
+        body += part.get("body", b"")
+        more = part.get("more_body", False)
+        if len(body) > BODY_BYTES_MAX:
+            raise Refused(f"a message may have {BODY_BYTES_MAX} bytes at most")
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
@@ -64,8 +68,9 @@ async def sync(coordinator: Coordinator, request: Request) -> bytes:
     term = coordinator.led_now()
     if not term.roster.heard(said.worker, said.sync):
         raise Refused(f"sync {said.sync} of worker {said.worker} was overtaken by a later one")
-    answered: Future[Answer] = term.writer.ask(said)
-    answer = await asyncio.wrap_future(answered)
+    answered = coordinator.answers.expect()
+    term.writer.put(said, answered)
+    answer: Answer = await answered.waiting
     return answer.__pydantic_serializer__.to_json(answer)
 
 
@@ -107,7 +112,7 @@ _HANDLERS: Mapping[tuple[str, str], Handler] = {
 
 
 class WorkerProtocol:
-    """Serves the protocol in front of the router.
+    """Serves the protocol in front of the application.
 
     Its layers of middleware, exit stacks and route matching are two thirds of what a sync costs.
     """
