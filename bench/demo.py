@@ -57,6 +57,7 @@ class Arena:
     """Both contestants, warm."""
 
     rows: int
+    spec: Any  # of our job; read once, so that all runs are of the same
     store_url: str
     leader: Coordinator
     worker: Child
@@ -67,10 +68,11 @@ class Arena:
 
     def ours(self) -> tuple[Took, str]:
         """One run of the job, and the incarnation that its rows were made from."""
-        spec = _spec(self.rows)
         cpu_s = self._cpu_s()
         began_s = time.perf_counter()
-        job = self.client.submit_job(spec, submission_key=secrets.token_hex(8), group="default")
+        job = self.client.submit_job(
+            self.spec, submission_key=secrets.token_hex(8), group="default"
+        )
         view = until(
             lambda: _ended(self.client.job(job.id)),
             limit_s=JOB_MAX_S,
@@ -187,7 +189,7 @@ def _arena(folder: Path, *, rows: int) -> Generator[Arena]:
             ):
                 until(lambda: client.workers() or None, limit_s=START_MAX_S, what="a worker")
                 peer.ask(do="create", table=PEER)
-                yield Arena(rows, store_url, leader, worker, client, peer)
+                yield Arena(rows, _spec(rows), store_url, leader, worker, client, peer)
 
 
 @contextmanager

@@ -21,6 +21,8 @@ from headrace.store.migrate import prepare_store
 from tests.fakes import FakeClock
 from tests.postgresql import PostgreSQL
 
+STORES = ["sqlite", "postgresql"]
+
 HOLDER, ADDRESS = "host-1:101:1.00", "http://127.0.0.1:1"
 
 
@@ -57,10 +59,26 @@ def postgresql_url(postgresql: PostgreSQL) -> Iterator[str]:
     postgresql.drop_database(name)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=STORES)
 def store_url(request: pytest.FixtureRequest) -> str:
     """The URL of a prepared store, once for each database; for processes a test starts."""
     return request.getfixturevalue(f"{request.param}_url")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Scenarios that kill processes take turns at the stores; the matrix has both for each."""
+    turns: dict[str, str] = {}
+    for item in items:
+        if not isinstance(item, pytest.Function) or item.get_closest_marker("crash") is None:
+            continue
+        store = item.callspec.params.get("store_url") if hasattr(item, "callspec") else None
+        if store is None:
+            continue
+        scenario = item.nodeid.partition("[")[0]
+        turn = turns.setdefault(scenario, STORES[len(turns) % len(STORES)])
+        if store != turn:
+            item.add_marker(pytest.mark.matrix)
 
 
 @pytest.fixture

@@ -83,7 +83,13 @@ def run_tests(copy: Path, mutation: Mutation) -> Run:
     """The tests that prove the requirement, stopped at the first that fails."""
     results = copy / "results.xml"
     command = [str(PYTHON), "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    command += [f"--junit-xml={results}", "--req", mutation.requirement, *mutation.tests]
+    command += [
+        f"--junit-xml={results}",
+        "--all-crash",
+        "--req",
+        mutation.requirement,
+        *mutation.tests,
+    ]
     began = time.monotonic()
     with subprocess.Popen(
         command,

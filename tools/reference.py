@@ -91,7 +91,7 @@ def _options_page() -> Iterator[str]:
         for option in options.declared:
             yield _option_row(option)
         for prefix in options.prefixes:
-            yield _row(f"`{prefix}…`", "anything", "", "Taken as it is.")
+            yield _row(f"`{prefix}…`", "anything", "", _idle(options.prefixes[prefix]))
 
 
 def option_groups() -> Iterator[tuple[str, str, Options]]:
@@ -128,7 +128,13 @@ def _meaning(option: Option) -> str:
     if option.supported is not None:
         built = ", ".join(_shown(value) for value in option.supported)
         parts.append(f"*Not built*, but for {built}." if built else f"It *{option.unsupported}*.")
+    if option.idle:
+        parts.append(_idle(option.idle))
     return " ".join(parts)
+
+
+def _idle(why: str) -> str:
+    return f"Accepted, with *no effect yet*: {_cell(why)}."
 
 
 def _shown(value: object) -> str:

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import SecretStr
+from pydantic import SecretStr, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -17,15 +17,34 @@ def _cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "headrace"
 
 
+def check_token(token: str) -> None:
+    """Raises ValueError when it can't stand in a header; the text never repeats it."""
+    if not token:
+        raise ValueError("it is empty; write the token into it, or unset it")
+    if not all("!" <= character <= "~" for character in token):
+        raise ValueError("a token has printable ASCII characters and no spaces")
+
+
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="HEADRACE_", extra="ignore", frozen=True)
+    # A value may be a secret, so no error repeats it.
+    model_config = SettingsConfigDict(
+        env_prefix="HEADRACE_", extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     token: SecretStr | None = None  # what clients and workers show, and what a coordinator asks for
+    store: SecretStr | None = None  # of a coordinator; its URL may hold a password
     home: Path = Path(".headrace")  # the embedded store, warehouse, logs and outboxes
     cache_dir: Path = _cache_home()  # jars and class-data archives, shared by all projects
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["text", "json"] = "text"
     seams: str = ""  # tests only: `name=kill;name=stop@3`
+
+    @field_validator("token")
+    @classmethod
+    def _usable(cls, token: SecretStr | None) -> SecretStr | None:
+        if token is not None:
+            check_token(token.get_secret_value())
+        return token
 
 
 def java_home() -> Path | None:

@@ -1,13 +1,14 @@
 """Every error headrace raises on purpose. The branch says what to do about it.
 
 HeadraceError
-├── Refused                 the request is wrong, repeating it will not help     409/422, exit 2
+├── Refused                 the request is wrong, repeating it will not help     422, exit 2
 │   ├── BadJobFile              a job file that can't be understood, with its place
 │   ├── JobFileUnreadable       a job file that can't be opened
 │   ├── BadSetting              an option of a command or a setting of the environment
 │   ├── NotFound                404
 │   ├── IllegalTransition
 │   ├── StoreRefused            a store this program may not open
+│   │   └── ProgramTooOld           newer programs have changed it so that this one may not
 │   ├── JavaMissing             no Java, or one that Spark does not run on
 │   ├── PortInUse
 │   ├── Unauthorized            401
@@ -18,9 +19,11 @@ HeadraceError
 │   └── TokenSpent              the target already holds this commit
 └── Unavailable             the outside world is down, repeating it may help     503, exit 75
     ├── StoreUnavailable
+    │   └── StoreBusy               SQLite: another process holds the lock
     ├── CoordinatorUnavailable
     ├── NotLeader               421, with the leader's address
-    └── JarsUnavailable
+    ├── JarsUnavailable
+    └── SparkDied               a worker's JVM has gone; the worker may be started anew   exit 71
 """
 
 from __future__ import annotations
@@ -72,6 +75,10 @@ class StoreRefused(Refused):
     """The store exists, and this program must not write to it."""
 
 
+class ProgramTooOld(StoreRefused):
+    """The store was upgraded, and this program may neither lead nor write there (L4)."""
+
+
 class JavaMissing(Refused):
     """Spark needs a Java 17 or 21, and none was found."""
 
@@ -80,15 +87,19 @@ class PortInUse(Refused):
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
         super().__init__(
-            f"address {host}:{port} is already in use; stop the program that holds it, "
-            "or choose another with --bind HOST:PORT (port 0 takes a free one)"
+            f"address {host}:{port} is already in use; stop the program that holds it, or choose "
+            "another port: --port of `headrace up`, --bind HOST:PORT of `headrace coordinator` "
+            "(port 0 takes a free one)"
         )
 
 
 class Unauthorized(Refused):
-    def __init__(self) -> None:
+    """No token was shown, or another one than the coordinator was started with."""
+
+    def __init__(self, coordinator: str = "this coordinator", *, shown: bool = False) -> None:
+        problem = "was started with another token" if shown else "needs a token"
         super().__init__(
-            "this coordinator needs a token; set HEADRACE_TOKEN to the one it was started with"
+            f"{coordinator} {problem}; set HEADRACE_TOKEN to the one it was started with"
         )
 
 
@@ -132,6 +143,10 @@ class StoreUnavailable(Unavailable):
     """The store can not be reached."""
 
 
+class StoreBusy(StoreUnavailable):
+    """Another process holds the lock of a SQLite store."""
+
+
 class CoordinatorUnavailable(Unavailable):
     """No coordinator answered."""
 
@@ -147,3 +162,10 @@ class NotLeader(Unavailable):
 
 class JarsUnavailable(Unavailable):
     """A jar that Spark needs could not be fetched."""
+
+
+class SparkDied(Unavailable):
+    """The JVM of a worker has ended; without it the worker can do nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("Spark's JVM has died; its log says why. Start the worker again")

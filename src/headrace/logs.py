@@ -15,13 +15,19 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 _NOISE = frozenset({"color_message"})  # uvicorn's own
 _SECRET_WORDS = (
     "password",
+    "passwd",
+    "passphrase",
     "secret",
     "token",
     "auth",
     "credential",
     "access_key",
+    "account_key",
+    "api_key",
+    "apikey",
     "private_key",
 )
+_SECRET_PARTS = frozenset({"sas"})  # too short to be looked for inside of words
 _NOT_SECRET = frozenset({"token_spent", "commit_token"})
 REDACTED = "******"
 
@@ -29,7 +35,10 @@ REDACTED = "******"
 def is_secret(name: str) -> bool:
     """Whether a field or option of this name holds something nobody should read."""
     lowered = name.lower().replace("-", "_").replace(".", "_")
-    return lowered not in _NOT_SECRET and any(word in lowered for word in _SECRET_WORDS)
+    if lowered in _NOT_SECRET:
+        return False
+    named = any(word in lowered for word in _SECRET_WORDS)
+    return named or not _SECRET_PARTS.isdisjoint(lowered.split("_"))
 
 
 def _fields(record: logging.LogRecord) -> Mapping[str, object]:

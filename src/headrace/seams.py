@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 Action = Callable[[], None]
 
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 _armed: dict[str, Action] = {}
 
 
@@ -33,15 +34,17 @@ def arm_from(text: str) -> None:
     """Arm from `name=action[@nth]` entries separated by `;`. Actions: kill, stop.
 
     `@nth` counts the passes through the seam in this process, from 1; 1 when left out.
+    Raises ValueError for an entry that can't be read.
     """
     for entry in filter(None, (part.strip() for part in text.split(";"))):
         name, _, action = entry.partition("=")
-        verb, _, nth = action.partition("@")
-        arm(name.strip(), _nth_time(int(nth or 1), _signal_self(verb.strip())))
+        verb, _, nth = (part.strip() for part in action.partition("@"))
+        if not name.strip() or verb not in _SIGNALS or not (nth or "1").isdecimal():
+            raise ValueError(f"{entry!r} is not of the form NAME=kill, NAME=stop or NAME=kill@3")
+        arm(name.strip(), _nth_time(int(nth or 1), _signal_self(_SIGNALS[verb])))
 
 
-def _signal_self(verb: str) -> Action:
-    number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[verb]
+def _signal_self(number: signal.Signals) -> Action:
     return lambda: os.kill(os.getpid(), number)
 
 

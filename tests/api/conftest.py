@@ -17,6 +17,7 @@ from headrace.coordinator.service import Coordinator, Options
 from headrace.model.ids import RandomIds
 
 ADDRESS = "http://here:7300"
+LOOPBACK = "http://127.0.0.1:7300"
 BOUND_S = 20.0
 LOOK_S = 0.02
 CLOCK = SystemClock()
@@ -32,7 +33,8 @@ def eventually(met: Callable[[], bool]) -> None:
 @contextmanager
 def served(store_url: str, *, token: str | None = None) -> Generator[TestClient]:
     coordinator = Coordinator(Options(store_url, ADDRESS), CLOCK, RandomIds())
-    with TestClient(make_app(coordinator, token=token)) as client:
+    # The name under which a client of this machine would reach it.
+    with TestClient(make_app(coordinator, token=token), base_url=LOOPBACK) as client:
         yield client
 
 

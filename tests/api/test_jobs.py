@@ -31,7 +31,7 @@ def test_a_job_is_accepted_shown_listed_and_cancelled(api: TestClient) -> None:
 
     eventually(lambda: api.get("/v1/jobs/mine").json()["status"] == "PENDING")
     shown = api.get("/v1/jobs/mine").json()
-    assert shown["waits_for"] == "1 free slots in group 'default'; it has 0 of 0"
+    assert shown["waits_for"] == "a free slot in group 'default'; it has 0 of 0"
     assert [p["status"] for p in shown["pipelines"]] == ["CREATED"]
     assert [job["id"] for job in api.get("/v1/jobs?running=true").json()["jobs"]] == ["mine"]
 

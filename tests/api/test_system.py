@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from fastapi.testclient import TestClient
@@ -18,6 +19,7 @@ from tests.api.conftest import ADDRESS, eventually, served
 from tests.api.test_jobs import error_of, submission
 
 LEADER = "http://leader:7300"
+SCRAPES = 8
 
 
 @pytest.fixture
@@ -36,7 +38,7 @@ def guarded(sqlite_url: str) -> Iterator[TestClient]:
         yield client
 
 
-@pytest.mark.parametrize("path", ["/v1/jobs", "/metrics", "/v1/worker/wait", "/docs", "/nowhere"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/metrics", "/v1/worker/wait", "/nowhere"])
 def test_without_the_token_nothing_is_answered(guarded: TestClient, path: str) -> None:
     for shown in ("", "Bearer wrong", "Bearer right ", "right", "Basic right", "Bearer \xe9"):
         refused = error_of(guarded.get(path, headers=[(b"Authorization", shown.encode())]), 401)
@@ -46,7 +48,17 @@ def test_without_the_token_nothing_is_answered(guarded: TestClient, path: str) -
 
 
 def test_with_the_token_everything_is_answered(guarded: TestClient) -> None:
-    assert guarded.get("/v1/jobs", headers={"Authorization": "Bearer right"}).status_code == 200
+    for scheme in ("Bearer", "bearer", "BEARER"):
+        shown = {"Authorization": f"{scheme} right"}
+        assert guarded.get("/v1/jobs", headers=shown).status_code == 200
+
+
+def test_a_wrong_token_is_told_from_none_and_the_coordinator_is_named(guarded: TestClient) -> None:
+    none = error_of(guarded.get("/v1/jobs"), 401)["message"]
+    wrong = error_of(guarded.get("/v1/jobs", headers={"Authorization": "Bearer x"}), 401)["message"]
+
+    assert none.startswith(f"coordinator {ADDRESS} needs a token; set HEADRACE_TOKEN")
+    assert wrong.startswith(f"coordinator {ADDRESS} was started with another token; set HEADRACE")
 
 
 def test_health_needs_no_token(guarded: TestClient) -> None:
@@ -75,6 +87,18 @@ def test_metrics_can_be_read_and_show_what_stands_in_the_store(api: TestClient) 
     assert found["headrace_leading",] == 1
     assert found["headrace_jobs", "PENDING"] == 1
     assert ("headrace_jobs", "CREATED") not in found
+
+
+def test_scrapes_at_the_same_time_do_not_see_half_of_each_other(api: TestClient) -> None:
+    api.post("/v1/jobs", json=submission(job_id="mine"))
+    eventually(lambda: api.get("/v1/jobs/mine").json()["status"] == "PENDING")
+
+    with ThreadPoolExecutor(SCRAPES) as pool:
+        texts = [text.text for text in pool.map(lambda _: api.get("/metrics"), range(SCRAPES))]
+
+    for text in texts:
+        assert text.count('headrace_jobs{status="PENDING"} 1.0') == 1
+        assert text.count("# TYPE headrace_jobs ") == 1
 
 
 @pytest.mark.req("L3")

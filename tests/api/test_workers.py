@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
@@ -25,18 +26,23 @@ ME = Register(
     pid=1,
     spark_application="app",
 )
+JSON = {"Content-Type": "application/json"}
 WAIT = {"worker": "w1", "group": "default", "free": "SLOT,CONTROL", "timeout_s": "15"}
 
 
+def post(api: TestClient, verb: str, body: str | bytes) -> httpx2.Response:
+    return api.post(f"/v1/worker/{verb}", content=body, headers=JSON)
+
+
 def register(api: TestClient, said: Register = ME) -> Registered:
-    answer = api.post("/v1/worker/register", content=said.model_dump_json())
+    answer = post(api, "register", said.model_dump_json())
     assert answer.status_code == 200, answer.text
     return Registered.model_validate_json(answer.content)
 
 
 def sync(api: TestClient, number: int, **said: Any) -> Answer:
     message = Sync(worker="w1", sync=number, **said)
-    answer = api.post("/v1/worker/sync", content=message.model_dump_json())
+    answer = post(api, "sync", message.model_dump_json())
     assert answer.status_code == 200, answer.text
     return Answer.model_validate_json(answer.content)
 
@@ -97,7 +103,7 @@ def test_a_wait_that_can_not_be_read_is_refused(shared: TestClient, wrong: dict[
 
 def test_a_goodbye_unregisters(api: TestClient) -> None:
     register(api)
-    answer = api.post("/v1/worker/goodbye", content=Goodbye(worker="w1").model_dump_json())
+    answer = post(api, "goodbye", Goodbye(worker="w1").model_dump_json())
 
     assert (answer.status_code, answer.json()) == (200, {})
     assert api.get("/v1/workers").json() == {"workers": []}
@@ -118,7 +124,7 @@ def test_a_sync_that_was_overtaken_is_refused(api: TestClient) -> None:
     register(api)
     sync(api, 5)
 
-    late = api.post("/v1/worker/sync", content=Sync(worker="w1", sync=4).model_dump_json())
+    late = post(api, "sync", Sync(worker="w1", sync=4).model_dump_json())
 
     assert "sync 4 of worker w1 was overtaken" in error_of(late, 422)["message"]
     assert sync(api, 5).registered
@@ -147,7 +153,7 @@ def test_another_version_of_the_protocol_is_refused_with_the_way_out(
 def test_a_message_that_can_not_be_read_is_refused(
     shared: TestClient, body: bytes, said: str
 ) -> None:
-    assert said in error_of(shared.post("/v1/worker/sync", content=body), 422)["message"]
+    assert said in error_of(post(shared, "sync", body), 422)["message"]
 
 
 def test_a_message_that_is_too_large_is_refused(
@@ -155,7 +161,7 @@ def test_a_message_that_is_too_large_is_refused(
 ) -> None:
     monkeypatch.setattr(routes, "BODY_BYTES_MAX", 10)
 
-    refused = error_of(shared.post("/v1/worker/sync", content=b"x" * 11), 422)
+    refused = error_of(post(shared, "sync", b"x" * 11), 422)
 
     assert refused["message"] == "a message may have 10 bytes at most"
 

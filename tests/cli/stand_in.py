@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -26,14 +26,16 @@ from headrace.protocol.messages import EpochCompleted, Json
 from headrace.protocol.payloads import PipelinePayload, Plan, Slice
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import Execution
-from headrace.worker.host import Host, Identity, Spark
+from headrace.worker.host import Host, Identity
 from headrace.worker.outbox import Outbox
+from headrace.worker.tending import Spark
 
 FINISHES = 7
 FAILS = 13
 WAITS = 50  # for the file `go` in its home, or to be stopped
 DEAF = 99  # runs until its process ends
 REFUSING = "STAND_IN_REFUSES"  # in the environment: the worker does not start
+JVM_KILLED = "jvm-killed"  # a file in its home
 LOOK_S = 0.05
 
 
@@ -87,8 +89,13 @@ def serve_worker(
     client, waits = (LeaderClient(coordinators, token=token) for _ in range(2))
     name = RandomIds().new()
 
-    def thread(target: Callable[[], None], thread_name: str) -> Thread:
-        return Thread(target=target, name=thread_name, daemon=True)
+    def jvm_alive() -> bool:
+        """Until a file says that it was killed; the next worker has one of its own."""
+        killed = home / JVM_KILLED
+        if killed.exists():
+            killed.unlink()
+            return False
+        return True
 
     host = Host(
         Identity(name, group, slots, 2, "here", os.getpid(), f"made-up-{name}"),
@@ -96,12 +103,7 @@ def serve_worker(
         waits,
         lambda posted: Outbox(home / "outbox" / name, posted=posted),
         {kind: lambda execution: run_made_up(execution, home) for kind in TaskKind},
-        Spark(
-            alive=lambda: True,
-            cancel=lambda _: None,
-            rows_written=lambda _: None,
-            thread=thread,
-        ),
+        Spark(alive=jvm_alive, cancel=lambda _: None, rows_written=lambda _: None),
         SystemClock(),
     )
 

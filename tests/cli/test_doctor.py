@@ -83,6 +83,15 @@ def test_a_store_that_is_away_fails_without_its_password(settings: Settings) -> 
     assert "hush" not in finding.text
 
 
+def test_a_store_url_that_can_not_be_read_fails_as_it_would_in_a_coordinator(
+    settings: Settings,
+) -> None:
+    for url in ("postgresql://me:hush@h:abc/x", "nonsense"):
+        finding = found(settings, "store", store_url=url)
+        assert finding.verdict == "fail"
+        assert finding.text.startswith("the store's URL can not be read; write it as sqlite:///")
+
+
 def test_a_taken_port_is_a_warning_with_the_way_out(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,6 +56,15 @@ def test_what_a_job_waits_for_is_said() -> None:
     assert "(waits for 2 free slots)" in text.getvalue()
 
 
+def test_the_end_of_a_wait_is_said_at_once() -> None:
+    text = io.StringIO()
+    lines = Lines(Console(file=text, width=200), FakeClock())
+    lines.job(seen(0, "created", waits_for="a free slot"))
+    lines.job(seen(0, "created"))
+
+    assert [" (waits for" in line for line in lines_of(text)] == [True, False]
+
+
 @pytest.mark.parametrize("expected", [1000, None])
 def test_a_bar_shows_rows_rate_epoch_and_step(expected: int | None) -> None:
     clock = FakeClock()

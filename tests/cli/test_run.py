@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headrace.cli import local
 from tests.cli import stand_in
 from tests.cli.machine import JOB_FILE, WAIT_MAX_S, environment, is_gone, wait_until
 from tools.tree import ROOT
@@ -188,6 +189,35 @@ def test_a_child_that_is_killed_is_started_again_and_the_job_ends_well(
     (commands.home / "go").touch()
 
     assert "FINISHED" in running.ends(0).out
+
+
+def test_a_worker_whose_jvm_was_killed_is_started_again_and_the_job_ends_well(
+    commands: Commands,
+) -> None:
+    running = commands.run(stand_in.WAITS)
+    running.says("running")
+    before = commands.children("worker")
+    (commands.home / stand_in.JVM_KILLED).touch()
+    wait_until(lambda: commands.children("worker") not in ([], before), "another one runs")
+    (commands.home / "go").touch()
+
+    assert "FINISHED" in running.ends(0).out
+
+
+def test_a_worker_whose_jvm_dies_again_and_again_is_given_up(commands: Commands) -> None:
+    standing = commands.start("up", "--port", "0")
+    standing.says("headrace is up at")
+    for _ in range(local.RESTARTS_MAX + 1):
+        before = commands.children("worker")
+        (commands.home / stand_in.JVM_KILLED).touch()
+        wait_until(lambda: commands.children("worker") != before, "it has noticed")  # noqa: B023
+        wait_until(
+            lambda: bool(commands.children("worker")) or standing.process.poll() is not None,
+            "another one runs, or nothing does",
+        )
+    standing.ends(75)
+
+    assert standing.err.splitlines()[-1].startswith("headrace: Spark's JVM has died;")
 
 
 def test_a_worker_that_refuses_to_start_is_quoted(commands: Commands) -> None:

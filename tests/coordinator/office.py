@@ -32,6 +32,7 @@ class Office:
     writer: Writer
     fenced: list[LeaderFenced] = field(default_factory=list[LeaderFenced])
     touched: list[Touched] = field(default_factory=list[Touched])
+    ended: threading.Event = field(default_factory=threading.Event)
     gate: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     arrived: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
@@ -64,16 +65,18 @@ class Office:
 def opened(desk: Desk, term: Term | None = None) -> Generator[Office]:
     fenced: list[LeaderFenced] = []
     touched: list[Touched] = []
+    ended = threading.Event()
     writer = Writer(
         desk.store,
         term or desk.term,
         desk.dispatch,
         committed=touched.append,
         fenced=fenced.append,
+        ended=ended.set,
         metrics=Metrics(),
     )
     writer.start()
-    yield Office(desk, writer, fenced, touched)
+    yield Office(desk, writer, fenced, touched, ended)
     writer.stop(timeout_s=BOUND_S)
 
 

@@ -19,7 +19,7 @@ from headrace.model.jobspec import REDACTED, JobSpec
 from headrace.seams import arm
 from headrace.store import tx
 from headrace.store.engine import reading
-from headrace.store.jobs import Job
+from headrace.store.jobs import Job, secrets_of
 from headrace.store.schema import job_secrets, pipelines
 from headrace.store.schema import jobs as job_rows
 from tests.coordinator.desk import Desk
@@ -184,3 +184,31 @@ def test_the_secrets_of_a_cancelled_job_are_gone(desk: Desk) -> None:
     desk.report("w1", stopped(claim))
     desk.passes()
     assert secrets_kept(desk.store) == 0
+
+
+def test_a_secret_that_was_left_in_the_options_is_taken_out_of_them(desk: Desk) -> None:
+    apart = with_secret()
+    [pipeline] = apart.pipelines
+    options = {"table": "people", "iceberg.catalog.config": {"s3.secret": SECRET}}
+    sink = pipeline.sinks[0].model_copy(update={"options": options})
+    careless = apart.model_copy(
+        update={
+            "env": apart.env.model_copy(update={"other": {"spark.hadoop.password": SECRET}}),
+            "pipelines": (pipeline.model_copy(update={"sinks": (sink,)}),),
+            "secrets": {},
+        }
+    )
+
+    job = desk.submit(careless)
+
+    assert SECRET not in everything(desk.store)
+    with reading(desk.store) as conn:
+        assert secrets_of(conn, job) == {
+            "Iceberg-1.iceberg.catalog.config.s3.secret": SECRET,
+            "env.spark.hadoop.password": SECRET,
+        }
+
+
+def test_a_submission_key_with_a_nul_is_refused(desk: Desk) -> None:
+    with pytest.raises(BadSetting, match="NUL"):
+        desk.commands.submit(spec(), submission_key="a\0b", group="default")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,11 +11,9 @@ from headrace.coordinator.leader import MARGIN_SHARE, Candidate, Leadership
 from headrace.errors import LeaderFenced, StoreUnavailable
 from headrace.seams import arm
 from headrace.store import leases
-from headrace.store.engine import open_store, reading, writing
+from headrace.store.engine import reading, writing
 from headrace.store.fence import Term, fenced
 from headrace.store.leases import Lease
-from headrace.store.migrate import prepare_store
-from tests.children import child, heard
 from tests.fakes import FakeClock
 
 TTL_S = 3.0
@@ -209,63 +205,3 @@ def test_a_candidate_whose_question_was_lost_asks_again(
         assert rival.step() is None
 
     assert rival.step() is not None
-
-
-STUCK = """
-import sqlite3, sys
-conn = sqlite3.connect(sys.argv[1], isolation_level=None)
-from headrace.store import leases
-conn.execute("BEGIN IMMEDIATE")
-conn.execute("UPDATE leases SET holder = ?", [leases.this_process()])
-conn.execute("COMMIT")
-conn.execute("BEGIN IMMEDIATE")
-print("stuck", flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def file_store(sqlite_url: str) -> Iterator[Engine]:
-    """A SQLite store whose writers give up soon."""
-    engine = open_store(sqlite_url, ttl_s=0.3)
-    prepare_store(engine)
-    yield engine
-    engine.dispose()
-
-
-@pytest.mark.req("L2")
-def test_a_holder_that_sits_on_a_sqlite_store_is_killed_once_its_lease_is_stale(
-    file_store: Engine, clock: FakeClock
-) -> None:
-    assert candidate(file_store, clock, FakeHint(), "leader").step() is not None
-    with child(STUCK, str(file_store.url.database)) as stuck:
-        assert heard(stuck) == "stuck"
-        rival = candidate(file_store, clock, FakeHint())
-        assert rival.step() is None
-        assert stuck.poll() is None  # not while its lease may still be renewed
-
-        clock.advance(TTL_S)
-        assert rival.step() is None
-        assert stuck.wait(20) == -signal.SIGKILL
-        assert rival.step() is not None
-
-
-def test_a_hint_is_no_reason_to_kill(
-    file_store: Engine, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever took the lease early because of a hint has seen no lease run out."""
-    assert candidate(file_store, clock, FakeHint(free=True), "leader").step() is not None
-    killed: list[str] = []
-
-    def note(holder: str) -> bool:
-        killed.append(holder)
-        return False
-
-    def away(*_: object, **__: object) -> Term:
-        raise StoreUnavailable("away")
-
-    monkeypatch.setattr(leases, "kill_stuck_holder", note)
-    monkeypatch.setattr(leases, "take", away)
-
-    assert candidate(file_store, clock, FakeHint(free=True)).step() is None
-    assert killed == []

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.coordinator.reports import SETTLE_FAILURES_MAX, SETTLE_PAUSE_MS
+from headrace.coordinator.attempts import (
+    SETTLE_DEADLINE_MS,
+    SETTLE_PAUSE_MAX_MS,
+    SETTLE_PAUSE_MS,
+)
 from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.task import Lane, TaskKind, TaskStatus
 from headrace.protocol.messages import Json
@@ -105,22 +109,37 @@ def test_the_reason_of_a_job_is_its_first_failure_and_not_what_followed(desk: De
     assert desk.pipeline_status(job, 2) is PipelineStatus.FAILED
 
 
-def test_settling_is_tried_a_bounded_number_of_times_and_both_reasons_are_told(desk: Desk) -> None:
+def left_prepared(desk: Desk) -> str:
+    """A job that failed after it prepared its first epoch, with a settle task to be claimed."""
     job, claim = desk.given()
     desk.report("w1", planned(claim), holds=[claim])
     desk.report("w1", prepared(claim), holds=[claim])
     desk.report("w1", failed(claim, "disk full"))
     desk.passes()
-    for _ in range(SETTLE_FAILURES_MAX + 1):
-        assert desk.status(job) is JobStatus.FAILING
-        [assignment] = desk.sync("w1", free=CONTROL).assignments
-        desk.report("w1", failed(assignment.claim, "catalog away"))
-        desk.passes()
-        desk.clock.advance(SETTLE_PAUSE_MS / 1000)
+    return job
 
+
+@pytest.mark.req("E6")
+def test_settling_is_tried_less_and_less_often_until_its_deadline(desk: Desk) -> None:
+    """A refusal ends it no sooner: a catalog that restarts refuses, too."""
+    job, began_ms = left_prepared(desk), desk.clock.wall_ms()
+    pauses_ms: list[int] = []
+    while desk.status(job) is JobStatus.FAILING:
+        [assignment] = desk.sync("w1", free=CONTROL).assignments
+        desk.report("w1", failed(assignment.claim, "catalog away", retry=False))
+        desk.passes()
+        pause_ms = min(SETTLE_PAUSE_MS << len(pauses_ms), SETTLE_PAUSE_MAX_MS)
+        desk.clock.advance((pause_ms - 1) / 1000)
+        assert not desk.sync("w1", free=CONTROL).assignments
+        desk.clock.advance(0.001)
+        pauses_ms.append(pause_ms)
+
+    assert desk.clock.wall_ms() - began_ms >= SETTLE_DEADLINE_MS
+    assert pauses_ms[:3] == [2_000, 4_000, 8_000]
+    assert pauses_ms[-1] == SETTLE_PAUSE_MAX_MS
     assert desk.status(job) is JobStatus.FAILED
     error = desk.job(job).error or ""
-    assert error == "disk full; epoch 1 could not be settled: catalog away"
+    assert error == "disk full; epoch 1 is left open, it could not be settled: catalog away"
     # Nobody knows what became of it, so it stays open, and nothing of it may be deleted.
     assert desk.epochs(job) == [(1, "CHECKPOINT", "PREPARED")]
 
@@ -170,3 +189,94 @@ def test_a_settle_task_is_not_stopped_with_its_job(desk: Desk) -> None:
     assert desk.sync("w1", holds=[settle.claim]).stop == ()
     assert desk.task(settle.claim.task).status is TaskStatus.ACKED
     assert desk.status(job) is JobStatus.FAILING
+
+
+@pytest.mark.req("E6")
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_an_epoch_that_nobody_is_left_to_settle_is_told_and_given_up_in_the_end(
+    desk: Desk, *, cancelled: bool
+) -> None:
+    job, claim = desk.given()
+    desk.report("w1", planned(claim), holds=[claim])
+    if cancelled:
+        desk.commands.cancel(job)
+        desk.passes()
+    desk.clock.advance(TIMEOUT_S + 1)
+    desk.passes()
+
+    ending, ended = (
+        (JobStatus.CANCELING, JobStatus.CANCELED)
+        if cancelled
+        else (JobStatus.FAILING, JobStatus.FAILED)
+    )
+    assert desk.status(job) is ending
+    assert desk.job(job).waits_for == "a worker in group 'default' to settle epoch 1 of pipeline 1"
+    desk.clock.advance(SETTLE_DEADLINE_MS / 1000 - 1)
+    desk.passes()
+    assert desk.status(job) is ending
+
+    desk.clock.advance(1)
+    desk.passes()
+    assert desk.status(job) is ended
+    assert desk.job(job).waits_for is None
+    error = desk.job(job).error or ""
+    assert "epoch 1 is left open, it could not be settled: no worker in group 'default'" in error
+    assert desk.epochs(job) == [(1, "CHECKPOINT", "PLANNED")]
+
+
+def test_a_worker_that_comes_settles_what_was_waited_for(desk: Desk) -> None:
+    job, claim = desk.given()
+    desk.report("w1", planned(claim), holds=[claim])
+    desk.clock.advance(TIMEOUT_S + 1)
+    desk.passes()
+    desk.register("w2")
+    desk.passes()
+    assert desk.job(job).waits_for is None
+
+    [settle] = desk.sync("w2", free=CONTROL).assignments
+    desk.report("w2", succeeded(settle.claim, result={"outcome": "aborted"}))
+    desk.passes()
+    assert desk.status(job) is JobStatus.FAILED
+    assert desk.epochs(job) == [(1, "CHECKPOINT", "ABORTED")]
+
+
+def test_a_task_that_its_worker_lost_without_a_word_counts_as_a_failure(desk: Desk) -> None:
+    """Or a worker that can't write down how tasks end would be given it for ever."""
+    job, claim = desk.given(spec(retry_times=1))
+    for _ in range(2):
+        desk.sync("w1", holds=[])
+        desk.passes()
+        if (given := desk.sync("w1").assignments) != ():
+            desk.sync("w1", holds=[given[0].claim], free={})
+
+    assert desk.task(claim.task).attempt == 2
+    assert desk.status(job) is JobStatus.FAILED
+    assert desk.job(job).error == "worker w1 lost it and did not say how it ended"
+
+
+def test_a_task_that_never_began_goes_back_and_its_pipeline_with_it(desk: Desk) -> None:
+    job = desk.submit(spec(retry_times=0))
+    desk.register("w1")
+    desk.passes()
+    claim = desk.claimed("w1")
+    assert desk.pipeline_status(job) is PipelineStatus.DEPLOYING
+
+    desk.sync("w1", holds=[], free={})
+
+    assert desk.task(claim.task).failures == 0
+    assert desk.pipeline_status(job) is PipelineStatus.SCHEDULED
+
+
+@pytest.mark.parametrize("behind_ms", [0, 3_600_000])
+def test_a_pause_is_no_longer_than_it_is_however_far_back_the_next_leaders_clock(
+    desk: Desk, behind_ms: int
+) -> None:
+    _, claim = desk.given(spec(retry_times=1, retry_interval_s=30))
+    desk.report("w1", failed(claim))
+    assert not desk.sync("w1").assignments
+
+    desk.take_over()
+    desk.clock.set_wall(desk.clock.wall_ms() - behind_ms)
+    desk.clock.advance(30)
+
+    assert desk.claimed("w1").attempt == 2

@@ -79,6 +79,7 @@ def test_a_full_queue_says_come_again(
         desk.dispatch,
         committed=lambda _: None,
         fenced=lambda _: None,
+        ended=lambda: None,
         metrics=Metrics(),
     )
     futures = [small.do(lambda _: "done") for _ in range(3)]

@@ -11,6 +11,15 @@ from tests.jobfile.samples import job, problem, read
     ("env", "said"),
     [
         ("parallelisms = 2", "unknown option 'parallelisms' of env; did you mean 'parallelism'?"),
+        (
+            "parallelism = 10001",
+            "option 'parallelism' of env must be at most 10000, and is 10001",
+        ),
+        (
+            "job { mode = streaming }",
+            "option 'job.mode' of env with the value 'streaming' is not built yet; "
+            "set job.mode = BATCH",
+        ),
         ("parallelism = 0", "option 'parallelism' of env must be at least 1, and is 0"),
         ("job.mode = BACH", "option 'job.mode' of env can't be 'BACH'; did you mean 'BATCH'?"),
         (
@@ -47,7 +56,7 @@ def test_an_env_option_that_can_not_be_used_is_refused(env: str, said: str) -> N
 def test_env_is_read_whatever_way_its_options_are_written() -> None:
     spec = read(
         job(
-            env="job { mode = streaming, name = n, retry { times = 0, interval.seconds = 7 } }\n"
+            env="job { mode = batch, name = n, retry { times = 0, interval.seconds = 7 } }\n"
             "execution.parallelism = 3, checkpoint.interval = 5000, checkpoint.timeout = 6000\n"
             'spark.executor.memory = "1g", spark { app.name = x }\n'
             "flink.a.b-c = 5, savemode.execute.location = CLIENT, shade.identifier = default\n"
@@ -57,7 +66,7 @@ def test_env_is_read_whatever_way_its_options_are_written() -> None:
 
     assert spec.name == "n"
     assert spec.env.model_dump() == {
-        "job_mode": "STREAMING",
+        "job_mode": "BATCH",
         "parallelism": 3,
         "checkpoint_interval_ms": 5000,
         "checkpoint_timeout_ms": 6000,

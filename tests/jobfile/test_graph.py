@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from headrace.model.jobspec import JobSpec
@@ -54,13 +52,6 @@ def test_a_simple_job_is_a_chain_whatever_it_is_named(
     assert wiring(spec) == [
         [("FakeSource-1", (), first), ("Sql-1", (first,), second), ("Console-1", (second,), None)]
     ]
-
-
-def test_a_wrong_name_in_a_simple_job_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        read(graph(["plugin_output = a"], [], ["plugin_input = b"]))
-
-    assert caplog.messages == ["the only table there is gets read, though another was named"]
 
 
 def test_each_connected_part_is_a_pipeline() -> None:

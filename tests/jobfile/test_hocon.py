@@ -145,7 +145,8 @@ NOT_HERE = "was not expected here; "
             "a = http://x",
             1,
             9,
-            f"':' {NOT_HERE}if it belongs to the value, put the value in double quotes",
+            f"':' {NOT_HERE}put the value in double quotes if it belongs to it, "
+            "or begin a new line",
         ),
         ("a 1\nb = 2", 2, 1, f"'b' {NOT_HERE}after a key comes '=', ':' or '{{'"),
         ("a = 1 }", 1, 7, f"'}}' {NOT_HERE}a key comes here, or the end of the block"),

@@ -54,6 +54,11 @@ def test_an_option_is_found_by_its_path_and_converted(
             "5:7: unknown option 'row.numm' of source FakeSource; did you mean 'row.num'?",
         ),
         (
+            "row.num = 9223372036854775807",
+            "5:11: option 'row.num' of source FakeSource must be at most 922337203685477, "
+            "and is 9223372036854775807",
+        ),
+        (
             "Row.Num = 5",
             "5:1: unknown option 'Row.Num' of source FakeSource; did you mean 'row.num'?",
         ),

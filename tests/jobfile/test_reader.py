@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from headrace.jobfile.check import check_declared, check_spec
 from headrace.jobfile.options import Kind, Option, Options, PluginDecl
 from headrace.jobfile.reader import JOB_FILE_BYTES_MAX, read_job
 from headrace.jobfile.resolve import resolved_options
-from headrace.jobfile.secrets import env_with_secrets, take_secrets, with_secrets
+from headrace.jobfile.secrets import take_secrets, with_secrets
 from headrace.model.jobspec import REDACTED, JobSpec, PluginSpec
 from tests.jobfile.samples import FIRST, JSON, TWO_PIPELINES, job, problem, read
 
@@ -88,8 +89,13 @@ def test_a_file_that_can_not_be_read_is_refused_in_one_line(tmp_path: Path) -> N
     assert said("a\0b") == "can't be read: embedded null byte; check what the path names"
     assert said(latin) == "can't be read: byte 17 is not UTF-8; save the file in that encoding"
     assert said(large) == (
-        "can't be read: it is larger than 10000000 bytes; keep data out of job files"
+        "can't be read: it is larger than 1000000 bytes; keep data out of job files"
     )
+    os.mkfifo(tmp_path / "pipe.conf")
+    for endless in (tmp_path / "pipe.conf", "/dev/zero"):
+        assert said(endless) == (
+            "can't be read: it is no regular file; save the job in a file and name that"
+        )
     assert said("job.sql") == (
         "SQL job files are not supported yet; write the job as HOCON or JSON"
     )
@@ -130,10 +136,7 @@ def test_secrets_stand_apart_and_can_be_put_back() -> None:
         "credential": "id:secret",
         "s3.secret-access-key": "s3-secret",
     }
-    assert env_with_secrets(spec.env, spec.secrets) == {
-        "spark.hadoop.fs.s3a.secret.key": "env-secret",
-        "spark.x": 1,
-    }
+    assert spec.env.other == {"spark.hadoop.fs.s3a.secret.key": REDACTED, "spark.x": 1}
     assert resolved_options(sink, "sink")["iceberg.catalog.config"] == {
         "type": "rest",
         "credential": REDACTED,
@@ -242,15 +245,27 @@ def test_a_table_made_twice_and_a_wrong_number_are_refused_over_the_wire() -> No
         check_spec(spec.model_copy(update={"pipelines": (second,)}))
 
 
-def test_streaming_is_read_and_refused_until_it_is_built() -> None:
-    spec = read(job(env="job.mode = STREAMING, checkpoint.interval = 1000"))
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        (
+            {"job_mode": "STREAMING"},
+            "streaming jobs are not built yet; set job.mode = BATCH in env",
+        ),
+        ({"parallelism": 10_001}, "parallelism must be at most 10000, and is 10001"),
+    ],
+)
+def test_an_env_that_can_not_be_run_is_refused_over_the_wire(
+    env: dict[str, JsonValue], said: str
+) -> None:
+    spec = read(job())
+    spec = spec.model_copy(update={"env": spec.env.model_copy(update=env)})
 
     check_declared(spec)
     with pytest.raises(Refused) as refused:
         check_spec(spec)
 
-    assert str(refused.value) == "streaming jobs are not built yet; set job.mode = BATCH in env"
-    check_spec(read(job(env="checkpoint.interval = 1000")))
+    assert str(refused.value) == said
 
 
 def test_checking_a_spec_loads_no_parser() -> None:

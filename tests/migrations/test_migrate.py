@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -41,6 +42,10 @@ def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     server.drop_database(name)
 
 
+# SQLite writes a column that was added on the line of the one before it.
+ADDED = r"\n|, (?=\w+ (?:BIGINT|INTEGER|TEXT|JSON))"
+
+
 def definitions(conn: Connection) -> set[str]:
     """Every column, constraint and index of the database, as the database itself writes it."""
     if is_sqlite(conn):
@@ -49,7 +54,7 @@ def definitions(conn: Connection) -> set[str]:
         return {
             f"{row.tbl_name}: {' '.join(part.split())}"
             for row in rows
-            for part in row.sql.split("\n")
+            for part in re.split(ADDED, row.sql)
         }
     question = """
         SELECT conrelid::regclass || ': ' || conname || ' ' || pg_get_constraintdef(oid)
@@ -171,3 +176,27 @@ def set_revision(store: Engine, name: str) -> None:
         assert (
             conn.execute(select(text("version_num")).select_from(text(REVISIONS))).scalar() == name
         )
+
+
+def test_a_first_start_beside_another_one_does_not_take_its_tables_for_foreign(
+    postgresql: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one commits between the question for a revision and the one for tables."""
+    name = postgresql.create_database(template="template1")
+    first, second = open_store(postgresql.url(name)), open_store(postgresql.url(name))
+    really, once = migrate.revision, iter([True])
+
+    def overtaken(conn: Connection) -> str | None:
+        found = really(conn)
+        if conn.engine is second and next(once, False):
+            prepare_store(first)
+        return found
+
+    monkeypatch.setattr(migrate, "revision", overtaken)
+    prepare_store(second)
+
+    with reading(second) as conn:
+        assert really(conn) is not None
+    first.dispose()
+    second.dispose()
+    postgresql.drop_database(name)

@@ -56,15 +56,17 @@ class Lake:
 
     def compact_and_expire(self) -> None:
         """What somebody else's maintenance does, with plain Spark."""
-        call = "CALL headrace.system"
         sql(
             self.session,
-            f"{call}.rewrite_data_files(table => '{self.table}', "
+            f"CALL headrace.system.rewrite_data_files(table => '{self.table}', "
             "options => map('rewrite-all', 'true'))",
         )
+        self.expire()
+
+    def expire(self) -> None:
         sql(
             self.session,
-            f"{call}.expire_snapshots(table => '{self.table}', "
+            f"CALL headrace.system.expire_snapshots(table => '{self.table}', "
             "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)",
         )
 

@@ -139,6 +139,50 @@ def test_a_sweep_deletes_what_other_executions_staged_and_nothing_else(lake: Lak
     assert lake.count() == 10
 
 
+@pytest.mark.req("E6")
+def test_files_committed_by_a_successor_are_spared_by_whoever_cleans_up(lake: Lake) -> None:
+    stager, committer = lake.at(execution="t1.1"), lake.at(execution="t1.2")
+    handle = lake.staged(10, stager)  # and prepared; then it died
+    commit(lake.session, lake.ref, handle, committer)
+
+    abort(lake.session, lake.ref, lake.at(execution="s.1"))
+    assert staged_files(lake.folder(stager))
+    assert lake.count() == 10
+
+    again = lake.at(execution="t1.3")
+    other = lake.staged(10, again)
+    assert commit(lake.session, lake.ref, other, again).already
+    sweep(lake.session, lake.ref, other, again)
+    assert staged_files(lake.folder(stager))
+    assert lake.count() == 10
+
+
+@pytest.mark.req("E4", "E6")
+def test_a_sweep_that_can_not_tell_whose_files_the_table_took_deletes_none(lake: Lake) -> None:
+    first, again = lake.at(execution="t1.1"), lake.at(execution="t1.2")
+    commit(lake.session, lake.ref, lake.staged(10, first), first)
+    other = lake.staged(10, again)
+    lake.append_foreign(first=1)
+    lake.expire()  # without rewriting: the table still reads the first one's files
+
+    sweep(lake.session, lake.ref, other, again)
+
+    assert staged_files(lake.folder(first))
+    assert lake.count() == 11
+
+
+@pytest.mark.req("E6")
+def test_a_sweep_without_a_handle_spares_what_the_table_took(lake: Lake) -> None:
+    lost, owner = lake.at(execution="t1.1"), lake.at(execution="t1.2")
+    lake.staged(10, lost)
+    commit(lake.session, lake.ref, lake.staged(10, owner), owner)
+
+    sweep(lake.session, lake.ref, None, lake.at(execution="t1.3"))
+
+    assert not lake.folder(lost).exists()
+    assert lake.count() == 10
+
+
 def test_aborting_at_a_table_that_does_not_exist_does_nothing(lake: Lake) -> None:
     ref = TableRef(lake.ref.catalog, ("tests",), "never_made")
     assert abort(lake.session, ref, lake.at()) is None

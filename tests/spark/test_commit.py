@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 from typing import Any
 
 import pytest
@@ -153,7 +152,7 @@ def test_of_committers_that_race_one_commits_and_the_others_are_refused(
         handles = [lake.staged(5, at) for at in ats]
         gate = threading.Barrier(len(ats))
         threads = [
-            warm.thread(partial(race, at, handle, gate), f"racer-{at.execution}")
+            threading.Thread(target=race, args=(at, handle, gate), daemon=True)
             for at, handle in zip(ats, handles, strict=True)
         ]
         for thread in threads:

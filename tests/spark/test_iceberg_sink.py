@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.fake import FakeSource
 from headrace.connectors.iceberg import IcebergSink
-from headrace.errors import Refused
+from headrace.errors import Refused, Unavailable
 from headrace.formats.iceberg.catalogs import load_table
 from headrace.worker.spark import WarmSpark
 from tests.spark.lake import some, sql
@@ -119,7 +119,7 @@ def test_columns_are_matched_by_name(session: SparkSession, warehouse: str) -> N
 def test_a_column_the_table_lacks_is_refused_by_name(session: SparkSession, warehouse: str) -> None:
     to = sink(warehouse)
     write(session, to, session.range(1).selectExpr("id"))
-    with pytest.raises(Refused, match="has no column extra"):
+    with pytest.raises(Refused, match=r"sink Iceberg-1: table .* has no column extra"):
         to.stage(session, session.range(1).selectExpr("id", "1 as extra"), at(2))
 
 
@@ -155,7 +155,7 @@ def test_two_that_create_a_table_at_once_end_with_the_same_one(
             errors.append(error)
             raise
 
-    threads = [warm.thread(lambda n=n: create(n), f"creator-{n}") for n in (1, 2)]
+    threads = [threading.Thread(target=create, args=(n,), daemon=True) for n in (1, 2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -182,4 +182,11 @@ def test_options_that_can_not_be_met_are_refused(
 def test_a_catalog_that_can_not_be_opened_is_refused(session: SparkSession, warehouse: str) -> None:
     to = sink(warehouse, catalog_name="c", iceberg__catalog__config={"type": "nonsense"})
     with pytest.raises(Refused, match=r"catalog 'c' can not be opened: .*nonsense"):
+        to.stage(session, session.range(1).toDF("id"), at())
+
+
+def test_a_catalog_that_is_away_may_be_tried_again(session: SparkSession, warehouse: str) -> None:
+    nobody = {"type": "jdbc", "uri": "jdbc:sqlite:/proc/nothing/here.db", "warehouse": "file:/x"}
+    to = sink(warehouse, catalog_name="c", iceberg__catalog__config=nobody)
+    with pytest.raises(Unavailable, match="catalog 'c' can not be opened"):
         to.stage(session, session.range(1).toDF("id"), at())

@@ -72,8 +72,8 @@ def test_cancelling_stops_the_jobs_of_one_task_only(warm: WarmSpark) -> None:
                 _long_job(session, rows)
                 ends[name] = "ended"
 
-    victim = warm.thread(lambda: run("victim", 10_000), "victim")
-    other = warm.thread(lambda: run("other", 3), "other")
+    victim = threading.Thread(target=run, args=("victim", 10_000), daemon=True)
+    other = threading.Thread(target=run, args=("other", 3), daemon=True)
     for thread in (victim, other):
         thread.start()
     for event in started.values():
@@ -101,7 +101,7 @@ def test_rows_are_counted_while_a_job_runs(warm: WarmSpark) -> None:
             finally:
                 over.set()
 
-    thread = warm.thread(run, "counted")
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     seen: set[int] = set()
     while not over.wait(0.1):

@@ -9,6 +9,7 @@ from headrace.errors import Refused
 from headrace.model.jobspec import PluginSpec
 from headrace.transforms.now import fix_now
 from headrace.transforms.registry import make_transform
+from tests.spark.lake import Lake
 from tests.spark.settings import setting
 
 NOW_MS = 1_700_000_000_123  # 2023-11-14 22:13:20.123 UTC
@@ -47,6 +48,72 @@ def test_a_bad_query_is_refused_in_one_line_that_names_the_plugin(
     assert said in text
     assert "\n" not in text
     assert "org.apache" not in text
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "create table {table} as select id from fake",
+        "insert into {table} select id from fake",
+        "with x as (select id from fake) insert into {table} select id from x",
+        "from fake insert into {table} select id insert into {table} select id + 1",
+        "insert overwrite directory '/nowhere/at/all' using parquet select id from fake",
+        "drop table if exists {table}",
+        "call headrace.system.expire_snapshots('{table}')",
+        "execute immediate 'drop table {table}'",
+        "begin drop table {table}; end",
+        "set spark.sql.caseSensitive = true",
+        "show tables",
+    ],
+)
+def test_a_statement_is_refused_and_changes_nothing(
+    session: SparkSession, lake: Lake, query: str
+) -> None:
+    lake.append_foreign(first=1)
+    with pytest.raises(Refused) as refused:
+        run(session, query.format(table=lake.table))
+    assert str(refused.value).startswith("transform Sql-1: query must be a SELECT statement")
+    assert lake.count() == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "(select id from fake) union all select 1 ; -- the end",
+        "with x as (select id from fake) select id from x",
+        "from fake select id",
+        "from fake |> where id > 0",
+        "values (1), (2)",
+        "table fake",
+    ],
+)
+def test_a_query_may_have_any_form(session: SparkSession, query: str) -> None:
+    assert run(session, query)
+
+
+@pytest.mark.parametrize("function", ["reflect", "builtin.Java_Method", "`try_reflect`"])
+def test_a_function_that_runs_code_is_refused(session: SparkSession, function: str) -> None:
+    name = function.strip("`").rpartition(".")[2].lower()
+    with pytest.raises(Refused, match=f"transform Sql-1: function {name} runs Java code"):
+        run(session, f"select {function}('java.lang.Math', 'abs', 1) from fake")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select transform(id) using 'cat' as (id) from fake",
+        "with x as (select transform(id) using 'cat' as (id) from fake) select id from x",
+        "select id from fake where id in (select transform(id) using 'cat' as (id) from fake)",
+    ],
+)
+def test_a_query_that_runs_a_program_is_refused(session: SparkSession, query: str) -> None:
+    with pytest.raises(Refused, match="transform Sql-1: TRANSFORM … USING runs a program"):
+        run(session, query)
+
+
+def test_a_query_without_columns_is_refused(session: SparkSession) -> None:
+    with pytest.raises(Refused, match="transform Sql-1: the query gives no columns"):
+        run(session, "select * except (id) from fake")
 
 
 def test_the_time_is_that_of_the_epoch(session: SparkSession) -> None:

@@ -245,3 +245,25 @@ def test_a_database_that_commits_without_waiting_is_refused(postgresql_url: str)
         conn.execute(sql.SQL("ALTER DATABASE {} SET synchronous_commit = off").format(database))
     with pytest.raises(StoreRefused, match="set synchronous_commit=on"):
         open_store(postgresql_url)
+
+
+def test_a_new_sqlite_store_is_for_its_owner_only_and_one_that_is_there_keeps_its_mode(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "new.db"
+    url = f"sqlite:///{file}"
+    engine = open_store(url)
+    with writing(engine) as conn:
+        conn.execute(text("CREATE TABLE t (x TEXT)"))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    engine.dispose()
+    assert modes == dict.fromkeys(("new.db", "new.db-wal", "new.db-shm"), 0o600)
+
+    file.chmod(0o640)
+    open_store(url).dispose()
+    assert file.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_is_deleted_from_a_sqlite_store_is_overwritten(sqlite_store: Engine) -> None:
+    with reading(sqlite_store) as conn:
+        assert conn.scalar(text("PRAGMA secure_delete")) == 1

@@ -8,6 +8,7 @@ import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from threading import Barrier, Event
 
 import psutil
@@ -26,6 +27,7 @@ from tests.children import child, heard
 from tests.fakes import FakeClock
 
 RACERS = 8
+NO_FILE = Path("/nowhere/store.db")
 TTL_S = 3.0
 BOUND_S = 10.0
 LEASE = Lease("host-1:101:1.00", "a1", 7, 3, hinted=False)
@@ -220,17 +222,20 @@ def test_a_stuck_holder_is_killed_only_where_it_is_what_it_says() -> None:
             "nonsense",
             f"{host}:nonsense:{started_s}",
         ):
-            assert not kill_stuck_holder(wrong)
+            assert not kill_stuck_holder(wrong, NO_FILE)
+        assert not kill_stuck_holder(holder, NO_FILE)  # it runs, and has no lock
         assert process.poll() is None
 
-        assert kill_stuck_holder(holder)
+        process.send_signal(signal.SIGSTOP)
+        await_stopped(process.pid)
+        assert kill_stuck_holder(holder, NO_FILE)
         assert process.wait(BOUND_S) == -signal.SIGKILL
-        assert not kill_stuck_holder(holder)
+        assert not kill_stuck_holder(holder, NO_FILE)
 
 
 def test_a_process_never_kills_itself() -> None:
     assert this_process().split(":")[1] == str(os.getpid())
-    assert not kill_stuck_holder(this_process())
+    assert not kill_stuck_holder(this_process(), NO_FILE)
 
 
 PAUSES_IN_A_TRANSACTION = """
@@ -263,7 +268,7 @@ def test_a_holder_stopped_inside_a_sqlite_transaction_is_killed_and_replaced(
         with pytest.raises(StoreUnavailable, match="locked"), writing(engine):
             pytest.fail("the store is not locked")
 
-        assert kill_stuck_holder(seen.holder)
+        assert kill_stuck_holder(seen.holder, Path(str(engine.url.database)))
         assert process.wait(BOUND_S) == -signal.SIGKILL
         with writing(engine) as conn:
             assert leases.take(conn, seen, holder="c2", address="a2") == Term("c2", 2)

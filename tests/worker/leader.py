@@ -23,8 +23,9 @@ from headrace.protocol.messages import (
 )
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import Execution
-from headrace.worker.host import Host, Identity, Spark
+from headrace.worker.host import Host, Identity
 from headrace.worker.outbox import Outbox
+from headrace.worker.tending import Spark
 
 BOUND_S = 20.0
 LOOK_S = 0.01
@@ -52,15 +53,22 @@ class Leader:
         self.away = False
         self.acknowledges = True
         self.registered = True
+        self.refuses: dict[str, tuple[int, str]] = {}  # by verb: status and message
         self.give: list[Assignment] = []
         self.stop: list[Claim] = []
         self.said: list[Said] = []
+        self.refused: list[str] = []
         self._lock = threading.Lock()
 
     def __call__(self, request: httpx2.Request) -> httpx2.Response:
         verb = request.url.path.rpartition("/")[2]
         if self.away:
             raise httpx2.ConnectError("away", request=request)
+        if verb in self.refuses:
+            status, message = self.refuses[verb]
+            self.refused.append(verb)
+            error = {"kind": "Refused", "message": message}
+            return httpx2.Response(status, json={"error": error})
         if verb == "wait":
             threading.Event().wait(LOOK_S)
             return httpx2.Response(200, json={"rung": bool(self.give or self.stop)})
@@ -160,7 +168,6 @@ class Worker:
                 alive=lambda: self.work.alive,
                 cancel=self.work.cancelled.append,
                 rows_written=lambda _: None,
-                thread=lambda work, name: threading.Thread(target=work, name=name, daemon=True),
             ),
             CLOCK,
         )
@@ -191,3 +198,9 @@ def at_work(leader: Leader, home: Path) -> Generator[Worker]:
         worker.work.deaf.clear()
         worker.stop()
     assert worker.errors == []
+
+
+def given(leader: Leader, worker: Worker, *claims: Claim) -> None:
+    """Give these, and wait until they run."""
+    leader.give = [assignment(claim.task, claim.attempt) for claim in claims]
+    eventually(lambda: {claim.execution for claim in claims} <= set(worker.work.started))

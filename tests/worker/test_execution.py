@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headrace.errors import ClaimLost, Refused
-from headrace.protocol.messages import Acknowledged, TaskEnded
-from headrace.protocol.payloads import Plan
+from headrace.protocol.messages import PAYLOAD_BYTES_MAX, Acknowledged, TaskEnded
+from headrace.protocol.payloads import Plan, Slice
 from headrace.worker.execution import ERROR_CHARACTERS_MAX, Execution
 from headrace.worker.outbox import Outbox
 from tests.worker.leader import BOUND_S, assignment
@@ -24,7 +25,7 @@ class Bench:
         self.posted = threading.Event()
         self.outbox = Outbox(home / "w1", posted=self.posted.set)
 
-    def make(self, run: Does, *, after: Execution | None = None) -> Execution:
+    def make(self, run: Does, *, after: Sequence[Execution] = ()) -> Execution:
         def does(execution: Execution) -> Mapping[str, Any] | None:
             return run(execution)
 
@@ -32,7 +33,6 @@ class Bench:
             assignment(),
             self.outbox,
             does,
-            thread=lambda work, name: threading.Thread(target=work, name=name, daemon=True),
             after=after,
         )
 
@@ -157,6 +157,36 @@ def test_a_lost_claim_ends_the_work_before_anything_is_committed(bench: Bench) -
     [end] = bench.outbox.pending(10)
     assert isinstance(end, TaskEnded)
     assert end.error == str(ClaimLost("t", 1))
+
+
+@pytest.mark.parametrize("what", ["plan", "stage handles"])
+def test_what_is_too_large_to_be_recorded_is_refused_before_it_is_posted(
+    bench: Bench, what: str
+) -> None:
+    large = "x" * PAYLOAD_BYTES_MAX
+
+    def run(execution: Execution) -> None:
+        if what == "plan":
+            execution.plan(3, Plan(slices={"s": Slice(data=large, after=1)}, now_ms=0))
+        else:
+            execution.prepare(3, {"Iceberg-1": large})
+
+    end = bench.end(run)
+
+    assert (end.outcome, end.retry) == ("FAILED", False)
+    assert end.error is not None
+    assert re.match(rf"the {what} of epoch 3 takes 1000\d\d\d? bytes, and 1000000 are", end.error)
+
+
+@pytest.mark.parametrize("error", [Refused("no"), OSError("full")])
+def test_only_a_failure_that_is_not_a_refusal_is_logged_with_its_trace(
+    bench: Bench, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    bench.end(raises(error))
+
+    [record] = [record for record in caplog.records if record.message == "execution failed"]
+    assert (record.exc_info is None) == isinstance(error, Refused)
+    assert record.__dict__["reason"] == str(error)
 
 
 def answer_first(bench: Bench, run: Does, answer: Acknowledged) -> None:

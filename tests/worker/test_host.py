@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headrace.errors import Unavailable
+from headrace.errors import SparkDied
 from headrace.model.task import Claim, Lane
 from headrace.worker import host as host_module
-from tests.worker.leader import BOUND_S, CLOCK, Leader, Worker, assignment, at_work, eventually
+from tests.worker.leader import (
+    BOUND_S,
+    CLOCK,
+    Leader,
+    Worker,
+    assignment,
+    at_work,
+    eventually,
+    given,
+)
 
 FIRST, SECOND = Claim("t", 1), Claim("t", 2)
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("BUSY_SYNC_INTERVAL_S", "IDLE_SYNC_INTERVAL_S", "RETRY_PAUSE_S"):
-        monkeypatch.setattr(host_module, name, 0.02)
-    monkeypatch.setattr(host_module, "RETRY_PAUSE_MAX_S", 0.05)
-
-
-@pytest.fixture
-def leader() -> Leader:
-    return Leader()
-
-
-@pytest.fixture
-def worker(leader: Leader, tmp_path: Path) -> Iterator[Worker]:
-    with at_work(leader, tmp_path) as worker:
-        yield worker
-
-
-def given(leader: Leader, worker: Worker, *claims: Claim) -> None:
-    """Give these, and wait until they run."""
-    leader.give = [assignment(claim.task, claim.attempt) for claim in claims]
-    eventually(lambda: {claim.execution for claim in claims} <= set(worker.work.started))
 
 
 def test_a_task_is_run_and_its_end_is_said(leader: Leader, worker: Worker) -> None:
@@ -264,8 +248,8 @@ def test_a_worker_whose_jvm_has_died_gives_its_tasks_back_and_ends(
     given(leader, worker, FIRST)
     worker.work.alive = False
 
-    eventually(lambda: leader.goodbyes)
+    eventually(leader.goodbyes)
     eventually(lambda: worker.errors)
     error = worker.errors.pop()
-    assert isinstance(error, Unavailable)
+    assert isinstance(error, SparkDied)
     assert "JVM has died" in str(error)

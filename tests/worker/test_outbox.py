@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from headrace.errors import ClaimLost
 from headrace.model.task import Claim
 from headrace.protocol.messages import Acknowledged, EpochPlanned, Report, TaskEnded
 from headrace.seams import arm
+from headrace.worker import outbox as outbox_module
 from headrace.worker.outbox import Outbox
 from tests.children import child, heard
 
@@ -231,3 +233,34 @@ def test_an_execution_whose_claim_is_lost_learns_it(tmp_path: Path) -> None:
 
     with pytest.raises(ClaimLost, match="attempt 1 of task 't' is no longer the current one"):
         posted.wait(lambda: None)
+
+
+def no_space(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_an_end_that_the_disk_refuses_is_said_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    outbox = opened(tmp_path, "w1")
+    monkeypatch.setattr(outbox_module, "_write", no_space)
+
+    outbox.post(end())
+
+    assert said(outbox) == outbox.unsaid_ends() == [CLAIM]
+    assert "end not kept on disk" in caplog.text
+    acknowledge(outbox)
+    outbox.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.req("D4")
+def test_an_end_that_can_not_be_copied_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left_by_a_dead_process(tmp_path, "dead")
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox_module, "_write", no_space)
+        assert said(opened(tmp_path, "second")) == [CLAIM]
+
+    assert (tmp_path / "dead" / "1.json").exists()

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from headrace import __version__
 from headrace.api import errors
-from headrace.api.auth import RequireToken
+from headrace.api.auth import Guard
 from headrace.api.routes import jobs, system
 from headrace.api.routes.workers import WorkerProtocol
 from headrace.coordinator.service import Coordinator
@@ -24,9 +24,13 @@ def make_app(coordinator: Coordinator, *, token: str | None) -> ASGIApp:
         yield
         await run_in_threadpool(coordinator.stop)
 
-    app = FastAPI(title="Headrace", version=__version__, lifespan=lifespan)
+    # The pages that show the API load their scripts from elsewhere; /openapi.json stays.
+    app = FastAPI(
+        title="Headrace", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None
+    )
     app.state.coordinator = coordinator
     app.include_router(jobs.router)
     app.include_router(system.router)
     errors.install(app)
-    return RequireToken(WorkerProtocol(app, coordinator), token)
+    served = WorkerProtocol(app, coordinator)
+    return Guard(served, token, address=coordinator.options.address)

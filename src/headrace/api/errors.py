@@ -38,32 +38,35 @@ def body_of(error: HeadraceError) -> dict[str, object]:
     return {"error": body}
 
 
-def response_to(error: HeadraceError) -> JSONResponse:
-    return JSONResponse(body_of(error), status_of(error))
+def response_to(error: HeadraceError, status: int | None = None) -> JSONResponse:
+    return JSONResponse(body_of(error), status or status_of(error))
 
 
 def install(app: FastAPI) -> None:
-    @app.exception_handler(HeadraceError)
-    def ours(_: Request, error: HeadraceError) -> JSONResponse:
-        return response_to(error)
+    app.add_exception_handler(HeadraceError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _elsewhere)
 
-    @app.exception_handler(RequestValidationError)
-    def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        problems = "; ".join(
-            f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
-            for problem in error.errors()
-        )
-        return response_to(Refused(f"the request can't be read: {problems}"))
 
-    @app.exception_handler(HTTPException)
-    def elsewhere(request: Request, error: HTTPException) -> JSONResponse:
-        """No such page, or not by this method: the frame's own words, in the form of ours."""
-        path = request.url.path
-        ours = NotFound("page", path)
-        if error.status_code != 404:
-            ours = Refused(f"{request.method} {path}: {error.detail}")
-        return JSONResponse(body_of(ours), error.status_code, error.headers)
+def _ours(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HeadraceError)
+    return response_to(error)
 
-    assert ours
-    assert invalid
-    assert elsewhere
+
+def _invalid(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    problems = "; ".join(
+        f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
+        for problem in error.errors()
+    )
+    return response_to(Refused(f"the request can't be read: {problems}"))
+
+
+def _elsewhere(request: Request, error: Exception) -> JSONResponse:
+    """No such page, or not by this method: the frame's own words, in the form of ours."""
+    assert isinstance(error, HTTPException)
+    path = request.url.path
+    ours = NotFound("page", path)
+    if error.status_code != 404:
+        ours = Refused(f"{request.method} {path}: {error.detail}")
+    return JSONResponse(body_of(ours), error.status_code, error.headers)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import ipaddress
 import logging
 import os
 import socket
@@ -14,6 +13,7 @@ from types import FrameType
 import uvicorn
 
 from headrace.api.app import make_app
+from headrace.api.auth import is_loopback
 from headrace.clock import SystemClock
 from headrace.coordinator.service import Coordinator, Options
 from headrace.errors import BadSetting, PortInUse
@@ -56,7 +56,7 @@ def serve_coordinator(
 ) -> None:
     """Serve until SIGTERM or SIGINT. Raises before it serves when it can't."""
     host, port = _parse_bind(bind)
-    if token is None and not _is_loopback(host):
+    if token is None and not is_loopback(host):
         raise BadSetting(
             f"--bind {bind} can be reached from other machines, and no token is set; set "
             "HEADRACE_TOKEN (or --token-file), or bind to 127.0.0.1"
@@ -112,15 +112,6 @@ def _parse_bind(bind: str) -> tuple[str, int]:
             f"--bind {bind!r} can't be read; write it as HOST:PORT, e.g. 127.0.0.1:7300"
         )
     return host.strip("[]"), int(port)
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _listen(host: str, port: int) -> socket.socket:

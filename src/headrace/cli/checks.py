@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 import psutil
-from sqlalchemy import make_url
-from sqlalchemy.exc import ArgumentError
 
 from headrace.cli import upfile
+from headrace.cli.stores import parse_store
 from headrace.client import Client
 from headrace.config import Settings
-from headrace.errors import HeadraceError, Refused
+from headrace.errors import HeadraceError
 from headrace.store.engine import open_store, reading
 from headrace.store.facts import check_program
 from headrace.store.migrate import revision
@@ -110,10 +109,7 @@ def _archive(cache_dir: Path) -> Finding:
 
 
 def _store(url: str) -> Finding:
-    try:
-        parsed = make_url(url)
-    except ArgumentError as error:
-        raise Refused("the store's URL can not be read") from error
+    parsed = parse_store(url)
     shown = parsed.render_as_string(hide_password=True)
     if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).exists():
         return Finding("store", "ok", f"{shown} is not there yet; the first start makes it")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_GROUP = "default"
 WIDTH_ELSEWHERE = 200  # characters
+HOME_MODE = 0o700  # store and logs may name what only their owner should read
 
 HomeOption = Annotated[
     Path | None,
@@ -59,6 +60,16 @@ class Context:
 
         settings = Settings()
         return settings.model_copy(update={"home": (home or settings.home).absolute()})
+
+    def make_home(self, settings: Settings) -> None:
+        """Make the folder of the store and logs; what is in it is nobody else's business."""
+        try:
+            settings.home.mkdir(mode=HOME_MODE, parents=True, exist_ok=True)
+        except OSError as error:
+            raise BadSetting(
+                f"--home {settings.home} can not be made: {error.strerror or error}; "
+                "choose another folder"
+            ) from error
 
     def log_to_stderr(self) -> None:
         """Logs of a command that serves nobody: quiet unless asked."""

@@ -16,7 +16,10 @@ def doctor(
     ctx: typer.Context,
     store: Annotated[
         str | None,
-        typer.Option(help="The store to look at.  [default: store.db in --home]", metavar="URL"),
+        typer.Option(
+            help="The store to look at.  [default: HEADRACE_STORE, or store.db in --home]",
+            metavar="URL",
+        ),
     ] = None,
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch jars that are missing.")] = False,
     home: HomeOption = None,
@@ -33,7 +36,8 @@ def doctor(
     def say(text: str) -> None:
         typer.echo(text, err=True)
 
-    found = examine(settings, store_url=store, fetch=fetch, say=say)
+    url = store or (settings.store.get_secret_value() if settings.store else None)
+    found = examine(settings, store_url=url, fetch=fetch, say=say)
     if cli.output == "json":
         cli.show_json([finding.as_dict() for finding in found])
     else:

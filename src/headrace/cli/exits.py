@@ -4,8 +4,10 @@
 1    the job failed, or was canceled
 2    refused: the request is wrong, repeating it will not help
 70   a bug of ours; the line says where its traceback lies
+71   the JVM of a worker has died; the worker may be started again
 75   something outside is down, repeating it later may help
-130  interrupted
+130  interrupted: Ctrl-C, or SIGINT
+143  ended by SIGTERM; a coordinator or worker that stopped cleanly on it exits 0
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import tempfile
 import traceback
 from typing import TYPE_CHECKING, NoReturn
 
-from headrace.errors import HeadraceError, JobFailed, Refused, Unavailable
+from headrace.errors import HeadraceError, JobFailed, Refused, SparkDied, Unavailable
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 JOB_FAILED = 1
 REFUSED = 2
 BUG = 70
+SPARK_DIED = 71
 UNAVAILABLE = 75
 INTERRUPTED = 130
 
@@ -35,6 +38,8 @@ def exit_code(error: HeadraceError) -> int:
             return JOB_FAILED
         case Refused():
             return REFUSED
+        case SparkDied():
+            return SPARK_DIED
         case Unavailable():
             return UNAVAILABLE
         case _:

@@ -96,6 +96,7 @@ def _running(cli: Context, spec: JobSpec, place: Place) -> AbstractContextManage
     if place.coordinators is not None:
         return run_there(spec, make_client(place.coordinators), console, clock)
     find_java()  # now and in one line, rather than later in the worker's log
+    cli.make_home(place.settings)
     slots = max(len(spec.pipelines), SLOTS_MIN)
     shape = Shape(home=place.settings.home, slots=slots, conf=place.spark_conf)
     return run_here(spec, shape, make_client, console, clock)

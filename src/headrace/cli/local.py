@@ -4,9 +4,9 @@
     <home>/warehouse/      the lake tables
     <home>/logs/           coordinator.log, worker.log, and worker.out: rows that a job shows
 
-A child that is killed is started again, a bounded number of times: the store remembers all that
-matters, so only time is lost. A child that exits by itself has said why on its last line, and
-that line and its exit code become ours.
+A child that is killed, or whose JVM is, is started again, a bounded number of times: the store
+remembers all that matters, so only time is lost. Any other child that exits has said why on its
+last line, and that line and its exit code become ours.
 """
 
 from __future__ import annotations
@@ -112,12 +112,13 @@ class Machine:
         return self._children["worker"].new_output() if "worker" in self._children else []
 
     def supervise(self) -> None:
-        """Start a killed child again; pass on the reason of one that gave up."""
+        """Start a child again that was killed; pass on the reason of one that gave up."""
         for name, child in tuple(self._children.items()):
             status = child.status()
             if not isinstance(status, Exited):
                 continue
-            if status.code >= 0 or self._restarts.get(name, 0) >= RESTARTS_MAX:
+            killed = status.code < 0 or status.code == exits.SPARK_DIED  # it, or its JVM
+            if not killed or self._restarts.get(name, 0) >= RESTARTS_MAX:
                 raise _meaning(child, status.code)
             self._restarts[name] = self._restarts.get(name, 0) + 1
             child.start()
@@ -145,7 +146,7 @@ class Machine:
         """Its last words that are ours and no warning: a fetch of jars takes a while."""
         lines = self._children["worker"].log_since_start()
         said = [line for line in lines if LOGGER in line and " INFO " in line]
-        latest = said[-1].partition(LOGGER)[2].partition(": ")[2] if said else ""
+        latest = said[-1].partition(LOGGER)[2].partition(": ")[2].partition("  ")[0] if said else ""
         return f"starting Spark{f' · {latest}' if latest else ''}"
 
     def _start(self, name: str, arguments: list[str]) -> None:
@@ -201,7 +202,7 @@ def _free_port() -> int:
 def _meaning(child: LocalProcess, code: int) -> Refused | Unavailable:
     """What the exit of a child means for the command that started it."""
     said = [line for line in child.log_since_start() if line.startswith(exits.PREFIX)]
-    if said and code in {exits.REFUSED, exits.UNAVAILABLE}:
+    if said and code in {exits.REFUSED, exits.UNAVAILABLE, exits.SPARK_DIED}:
         text = said[-1].removeprefix(exits.PREFIX)
         return Refused(text) if code == exits.REFUSED else Unavailable(text)
     how = f"signal {-code}" if code < 0 else f"exit code {code}"

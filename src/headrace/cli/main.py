@@ -16,7 +16,7 @@ from headrace.cli.context import Context
 
 # Plain help: rich would take as long to load as all the rest.
 app = typer.Typer(
-    help="Crash-proof data pipelines and self-optimizing lake tables on Spark.",
+    help="Crash-proof data pipelines on Spark, into lake tables.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,

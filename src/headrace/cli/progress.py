@@ -123,11 +123,12 @@ class Lines:
         for pipeline in view.pipelines:
             seen = Seen.of(pipeline)
             facts = facts_of(seen, self._rate.of(pipeline, seen.rows))
-            step, told_s = self._told.get(pipeline.number, ("", 0.0))
-            if seen.step != step or now_s - told_s >= PLAIN_EVERY_S:
-                self._told[pipeline.number] = (seen.step, now_s)
-                waits = f" (waits for {view.waits_for})" if view.waits_for else ""
-                self._print(f"pipeline {pipeline.number} · {seen.step}{waits} · {facts}")
+            waits = f" (waits for {view.waits_for})" if view.waits_for else ""
+            doing = seen.step + waits  # so that the end of a wait is told, too
+            told, told_s = self._told.get(pipeline.number, ("", 0.0))
+            if doing != told or now_s - told_s >= PLAIN_EVERY_S:
+                self._told[pipeline.number] = (doing, now_s)
+                self._print(f"pipeline {pipeline.number} · {doing} · {facts}")
 
     def _print(self, text: str) -> None:
         elapsed_s = self._clock.monotonic_s() - self._began_s

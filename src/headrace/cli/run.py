@@ -55,5 +55,8 @@ def _read(path: Path, *, variables: Mapping[str, str], name: str | None) -> JobS
     from headrace.config import variables as environment
     from headrace.jobfile.reader import read_job
 
-    spec = read_job(path, variables=variables, environment=environment())
+    def note(text: str) -> None:
+        typer.echo(f"note: {text}", err=True)
+
+    spec = read_job(path, variables=variables, environment=environment(), note=note)
     return spec.model_copy(update={"name": name}) if name else spec

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
 
 import typer
 
@@ -27,7 +28,12 @@ WithParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
 def coordinator(
     ctx: typer.Context,
-    store: Annotated[str, typer.Option(help="sqlite:///FILE or postgresql://…", metavar="URL")],
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="sqlite:///FILE or postgresql://…  [default: HEADRACE_STORE]", metavar="URL"
+        ),
+    ] = None,
     bind: Annotated[
         str, typer.Option(help="Where to listen; port 0 takes a free one.", metavar="HOST:PORT")
     ] = "127.0.0.1:7300",
@@ -50,14 +56,18 @@ def coordinator(
     """Decide and remember. One leads, all answer."""
     settings = _set_up(Context.of(ctx), home=None, with_parent=with_parent)
     from headrace.api.server import serve_coordinator
+    from headrace.cli.stores import store_url
 
+    url = store_url(store, settings)
+    if url is None:
+        raise BadSetting("no store was named; give --store URL, or set HEADRACE_STORE")
     serve_coordinator(
-        store_url=store,
+        store_url=url,
         bind=bind,
         token=_token(settings, token_file),
         ttl_s=ttl,
         heartbeat_timeout_s=heartbeat_timeout,
-        advertise=advertise,
+        advertise=_checked_address(advertise),
         address_file=address_file,
     )
 
@@ -82,7 +92,9 @@ def worker(
     with_parent: WithParentOption = False,
 ) -> None:
     """Work, with one warm Spark session."""
-    settings = _set_up(Context.of(ctx), home=home, with_parent=with_parent)
+    cli = Context.of(ctx)
+    settings = _set_up(cli, home=home, with_parent=with_parent)
+    cli.make_home(settings)
     from headrace.worker.service import serve_worker
 
     serve_worker(
@@ -104,7 +116,10 @@ def _set_up(cli: Context, *, home: Path | None, with_parent: bool) -> Settings:
 
     settings = cli.settings(home=home)
     set_up(level="DEBUG" if cli.verbose else settings.log_level, fmt=settings.log_format)
-    arm_from(settings.seams)
+    try:
+        arm_from(settings.seams)
+    except ValueError as error:
+        raise BadSetting(f"environment variable HEADRACE_SEAMS can not be used: {error}") from error
     if with_parent:
         end_with_parent()
     return settings
@@ -125,17 +140,37 @@ def _checked_urls(text: str) -> Sequence[str]:
     return urls
 
 
+def _checked_address(advertise: str | None) -> str | None:
+    if advertise is None:
+        return None
+    try:
+        parts = urlsplit(advertise)
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number, or half of an IPv6 address
+        usable = False
+    if not usable:
+        raise BadSetting(
+            f"--advertise takes a URL such as http://a:7070, and {advertise!r} is not of that form"
+        )
+    return advertise.rstrip("/")
+
+
 def _token(settings: Settings, token_file: Path | None) -> str | None:
     if token_file is None:
         return settings.token.get_secret_value() if settings.token else None
+    from headrace.config import check_token
+
     try:
         token = token_file.read_text().strip()
+        check_token(token)
     except OSError as error:
         raise BadSetting(
             f"token file {token_file} can not be read: {error.strerror or error}"
         ) from error
-    if not token:
-        raise BadSetting(f"token file {token_file} is empty; write the token into it")
+    except UnicodeDecodeError as error:
+        raise BadSetting(f"token file {token_file} can not be used: it is no text") from error
+    except ValueError as error:
+        raise BadSetting(f"token file {token_file} can not be used: {error}") from error
     return token
 
 

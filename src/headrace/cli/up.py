@@ -26,4 +26,5 @@ def up(
 
     settings = cli.settings(home=home)
     spark_conf = pairs_of(conf or [], "--conf")
+    cli.make_home(settings)
     keep_up(cli, settings, Shape(settings.home, slots, spark_master, spark_conf, port))

@@ -12,12 +12,13 @@ from headrace.cli.interrupts import Interrupts
 from headrace.cli.local import Stopped
 from headrace.client import Client, JobView
 from headrace.clock import Clock
-from headrace.errors import Unavailable
+from headrace.errors import CoordinatorUnavailable, Unavailable
 from headrace.model.job import JOB_ENDED
 
 POLL_S = 0.2
 COORDINATOR_AWAY_MAX_S = 600.0
 CANCEL_MAX_S = 60.0
+CANCEL_SILENCE_MAX_S = 8.0  # a coordinator that was killed is back by then, if it comes back
 
 
 class Display(Protocol):
@@ -66,17 +67,32 @@ class Watch:
                 raise Stopped
 
     def cancel(self, wanted: Interrupts) -> JobView | None:
-        """Cancel it and wait for its end; None when it had not ended within CANCEL_MAX_S."""
-        deadline_s = self._clock.monotonic_s() + CANCEL_MAX_S
+        """Cancel it and wait for its end; None when it had not ended within CANCEL_MAX_S.
+
+        CoordinatorUnavailable when nobody answers: he who waits was told to leave.
+        """
+        heard_s = self._clock.monotonic_s()
+        deadline_s = heard_s + CANCEL_MAX_S
         asked = False
         while self._clock.monotonic_s() < deadline_s:
             asked = asked or self._ask_to_cancel()
             view = self._look()
             if view is not None and has_ended(view):
                 return view
+            if view is not None:
+                heard_s = self._clock.monotonic_s()
+            elif self._clock.monotonic_s() - heard_s > CANCEL_SILENCE_MAX_S:
+                raise self._nobody_answers(asked=asked)
             self._supervise()
             wanted.pause(POLL_S)
         return None
+
+    def _nobody_answers(self, *, asked: bool) -> CoordinatorUnavailable:
+        done = "was asked to cancel" if asked else "was NOT asked to cancel, and goes on"
+        return CoordinatorUnavailable(
+            f"no coordinator answered for {CANCEL_SILENCE_MAX_S:.0f} s; job {self._job_id} {done}. "
+            f"When one is back: `headrace job cancel {self._job_id}`"
+        )
 
     def _ask_to_cancel(self) -> bool:
         try:

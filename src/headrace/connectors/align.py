@@ -27,8 +27,10 @@ _SOME: dict[type[spark.DataType], object] = {
 
 
 def align(
-    frame: DataFrame, wanted: spark.StructType, *, table: str, case_sensitive: bool
+    frame: DataFrame, wanted: spark.StructType, *, to: str, case_sensitive: bool
 ) -> DataFrame:
+    """`to` names the sink and its table, for people."""
+
     def key(name: str) -> str:
         return name if case_sensitive else name.lower()
 
@@ -36,14 +38,12 @@ def align(
     unknown = set(given) - {key(field.name) for field in wanted.fields}
     if unknown:
         named = ", ".join(sorted(given[name] for name in unknown))
-        raise Refused(
-            f"table {table} has no column {named}; drop it in a transform, or add it to the table"
-        )
+        raise Refused(f"{to} has no column {named}; drop it in a transform, or add it to the table")
     columns: list[Column] = []
     for field in wanted.fields:
         name = given.get(key(field.name))
         if name is None and not field.nullable:
-            raise Refused(f"table {table} needs a value for column {field.name}, and gets none")
+            raise Refused(f"{to} needs a value for column {field.name}, and gets none")
         column = f.lit(None).cast(field.dataType) if name is None else frame[f"`{name}`"]
         if name is not None and not field.nullable and frame.schema[name].nullable:
             column = _never_null(column, field)

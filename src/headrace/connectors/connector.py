@@ -69,7 +69,10 @@ class Sink(Protocol):
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed: ...
 
     def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
-        """Delete what other executions staged for this epoch. Its token is spent by now."""
+        """Delete what other executions staged for this epoch. Its token is spent by now.
+
+        `handle` is None when the epoch was completed by an execution that is gone.
+        """
         ...
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:

@@ -50,7 +50,7 @@ class IcebergSink:
             aligned = align(
                 frame,
                 wanted,
-                table=str(self.table_ref),
+                to=f"sink {self.name}: table {self.table_ref}",
                 case_sensitive=bool(self._options.get("case_sensitive")),
             )
             handle = stage(
@@ -71,7 +71,8 @@ class IcebergSink:
         return Committed(outcome.already, self._facts(outcome))
 
     def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
-        sweep(session, self.table_ref, Handle.model_validate(handle), CommitAt(at, self.name))
+        staged = Handle.model_validate(handle) if handle is not None else None
+        sweep(session, self.table_ref, staged, CommitAt(at, self.name))
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         abort(session, self.table_ref, CommitAt(at, self.name))

@@ -31,9 +31,9 @@ class Bell:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waits: dict[str, _Wait] = {}  # by worker: the newest one
 
-    @property
-    def parked(self) -> int:
-        return len(self._waits)
+    def groups(self) -> set[str]:
+        """Whose workers are parked."""
+        return {wait.group for wait in list(self._waits.values())}
 
     async def wait(
         self, worker: str, group: str, free: frozenset[Lane], *, timeout_s: float

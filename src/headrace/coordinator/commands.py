@@ -8,6 +8,7 @@ import threading
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
+from headrace.coordinator.secrets import without_secrets
 from headrace.errors import BadSetting, NotFound, Refused
 from headrace.jobfile.check import check_spec
 from headrace.model.ids import Ids
@@ -29,12 +30,15 @@ class Commands:
         self, spec: JobSpec, *, submission_key: str, job_id: str | None = None, group: str
     ) -> Job:
         """Accept a job. The same submission key gives the same job, in whatever state (C6)."""
+        if "\0" in submission_key:
+            raise BadSetting("a submission key can't hold a NUL character")
         for what, name in (("job id", job_id or "x"), ("group", group)):
             if not NAME.fullmatch(name):
                 raise BadSetting(
                     f"{what} {name!r} can't be used; take up to 100 letters, digits, '.', '_' "
                     "or '-', beginning with a letter or a digit"
                 )
+        spec = without_secrets(spec)
         check_spec(spec)
         chosen, incarnation = job_id or self._ids.new(), self._ids.new()
 

@@ -9,16 +9,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection
 
 from headrace.clock import Clock
 from headrace.coordinator import payloads, reports
+from headrace.coordinator.attempts import attempt_failed, give_back, place_of
 from headrace.coordinator.roster import Roster
+from headrace.errors import Refused
 from headrace.model.job import PipelineStatus
 from headrace.model.task import Claim, Lane, TaskKind, TaskStatus
-from headrace.protocol.messages import Acknowledged, Answer, Assignment, Sync, TaskEnded
+from headrace.protocol.messages import (
+    Acknowledged,
+    Answer,
+    Assignment,
+    Progress,
+    Sync,
+    TaskEnded,
+)
 from headrace.store import claims, jobs, tasks, workers
 from headrace.store.claims import Assign
 from headrace.store.fence import Term
@@ -62,15 +71,28 @@ class Touched:
 
     jobs: set[str] = field(default_factory=set[str])
     running: bool = False  # an execution said that its epoch runs
+    # By worker: how far what it holds has got, as it stands in the store from then on.
+    progress: dict[str, Mapping[Claim, Progress]] = field(
+        default_factory=dict[str, Mapping[Claim, Progress]]
+    )
 
 
 class Dispatch:
     def __init__(self, term: Term, roster: Roster, clock: Clock) -> None:
         self._term, self._roster, self._clock = term, roster, clock
-        self._progress: dict[Claim, object] = {}  # last written, so that it is written once
 
-    def answer(self, conn: Connection, syncs: Sequence[Sync], touched: Touched) -> Sequence[Answer]:
-        """Answer each sync, in the order given. The caller owns the fenced transaction."""
+    def committed(self, touched: Touched) -> None:
+        for worker, progress in touched.progress.items():
+            self._roster.wrote(worker, progress)
+
+    def answer(
+        self, conn: Connection, syncs: Sequence[Sync], touched: Touched, *, apart: bool = False
+    ) -> Sequence[Answer]:
+        """Answer each sync, in the order given. The caller owns the fenced transaction.
+
+        `apart`: something in it can't be recorded. Each report is applied by itself, and the one
+        to blame is refused, so that its worker need not say it for ever.
+        """
         now_ms = self._clock.wall_ms()
         known = workers.lock(conn, {sync.worker for sync in syncs})
         drafts = [
@@ -78,11 +100,14 @@ class Dispatch:
             for sync in syncs
         ]
         by_worker = {draft.sync.worker: draft for draft in drafts}
+        if apart:
+            self._apply_apart(conn, drafts, touched, now_ms=now_ms)
         for task in claims.assigned_to(conn, by_worker):
             assert task.worker_id is not None
             by_worker[task.worker_id].assigned[task.claim] = task
-        self._apply_reports(conn, drafts, touched, now_ms=now_ms)
-        self._compare(conn, drafts, touched)
+        if not apart:
+            self._apply_reports(conn, drafts, touched, now_ms=now_ms)
+        self._compare(conn, drafts, touched, now_ms=now_ms)
         self._note_progress(conn, drafts, touched)
         self._claim(conn, [d for d in drafts if d.worker], touched, now_ms=now_ms)
         stale = [w.id for w in known.values() if now_ms - w.seen_at_ms > SEEN_WRITE_INTERVAL_MS]
@@ -90,9 +115,19 @@ class Dispatch:
             workers.seen(conn, stale, now_ms=now_ms)
         return [draft.answer(self._term.epoch) for draft in drafts]
 
+    def _apply_apart(
+        self, conn: Connection, drafts: Sequence[_Draft], touched: Touched, *, now_ms: int
+    ) -> None:
+        for draft in drafts:
+            for report in draft.sync.reports:
+                draft.acknowledged.append(reports.apply_apart(conn, report, now_ms=now_ms))
+                task = tasks.get(conn, report.claim.task)
+                touched.jobs |= {task.job_id} if task and task.job_id else set()
+
     def _apply_reports(
         self, conn: Connection, drafts: Sequence[_Draft], touched: Touched, *, now_ms: int
     ) -> None:
+        _lock_reported(conn, drafts)
         simple: list[End] = []
         for draft in drafts:
             for report in draft.sync.reports:
@@ -105,7 +140,6 @@ class Dispatch:
                 draft.acknowledged.append(Acknowledged(seq=report.seq, held=task is not None))
                 if task is None:
                     continue
-                self._progress.pop(report.claim, None)
                 if task.kind is TaskKind.NOOP:
                     simple.append(End(report.claim, TaskStatus(report.outcome), report.error))
                 else:
@@ -114,10 +148,12 @@ class Dispatch:
         if simple:
             tasks.finish(conn, simple, now_ms=now_ms)
 
-    def _compare(self, conn: Connection, drafts: Sequence[_Draft], touched: Touched) -> None:
+    def _compare(
+        self, conn: Connection, drafts: Sequence[_Draft], touched: Touched, *, now_ms: int
+    ) -> None:
         """Set what each worker holds against what it was given."""
         acked: list[Task] = []
-        again: list[tuple[Claim, int]] = []
+        unseen: list[tuple[_Draft, Task]] = []
         for draft in drafts:
             ended = {r.claim for r in draft.sync.reports if isinstance(r, TaskEnded)}
             held = {h.claim for h in draft.sync.holds} - ended
@@ -127,29 +163,32 @@ class Dispatch:
                     acked += [task] if task.status is TaskStatus.SCHEDULED else []
                     draft.stop += [claim] if task.stop else []
                 elif draft.has_seen(task):
-                    tasks.give_back(conn, claim)
+                    _not_held(conn, task, now_ms=now_ms)
                     touched.jobs.add(task.job_id or "")
                 else:
-                    again.append((claim, draft.number))
-                    draft.assignments.append(payloads.assignment(conn, task, claim))
+                    unseen.append((draft, task))
         if acked:
             claims.acknowledge(conn, [task.claim for task in acked])
             self._move_pipelines(conn, acked, PipelineStatus.INITIALIZING)
-        if again:
+        if unseen:
+            again = [(task.claim, draft.number) for draft, task in unseen]
             claims.resend(conn, again, term=self._term.epoch)
+            for draft, task in unseen:
+                self._give(conn, draft, task, touched, now_ms=now_ms)
 
     def _note_progress(self, conn: Connection, drafts: Sequence[_Draft], touched: Touched) -> None:
-        news = [
-            (held.claim, held.progress)
-            for draft in drafts
-            for held in draft.sync.holds
-            if held.progress is not None
-            and held.claim in draft.assigned
-            and self._progress.get(held.claim) != held.progress
-        ]
+        news: list[tuple[Claim, Progress]] = []
+        for draft in drafts:
+            said = {
+                held.claim: held.progress
+                for held in draft.sync.holds
+                if held.progress is not None and held.claim in draft.assigned
+            }
+            written = self._roster.written(draft.sync.worker)
+            news += [(claim, p) for claim, p in said.items() if written.get(claim) != p]
+            touched.progress[draft.sync.worker] = said
         if news:
             claims.note_progress(conn, [(claim, p.model_dump(mode="json")) for claim, p in news])
-            self._progress.update(news)
             touched.running |= any(p.epoch > 0 for _, p in news)
 
     def _claim(
@@ -162,26 +201,38 @@ class Dispatch:
                 used = sum(1 for task in draft.assigned.values() if task.lane is lane)
                 spare = min(free, draft.worker.capacity(lane) - used)
                 asking[draft.worker.group, lane] += [draft] * max(0, spare)
-        picks: list[Assign] = []
+        picks: list[tuple[_Draft, Task]] = []
         for (group, lane), seats in sorted(asking.items()):
             if not seats:
                 continue
             found = claims.claimable(conn, group=group, lane=lane, now_ms=now_ms, most=len(seats))
             for task, draft in zip(found, _dealt(seats), strict=False):
-                picks.append(Assign(task, draft.sync.worker, draft.number))
-                claim = Claim(task.id, task.attempt + 1)
-                draft.assignments.append(payloads.assignment(conn, task, claim))
+                picks.append((draft, task))
         if picks:
-            claims.assign(conn, picks, term=self._term.epoch, now_ms=now_ms)
-            self._move_pipelines(conn, [p.task for p in picks], PipelineStatus.DEPLOYING)
-            touched.jobs |= {p.task.job_id for p in picks if p.task.job_id}
+            assigns = [Assign(task, draft.sync.worker, draft.number) for draft, task in picks]
+            claims.assign(conn, assigns, term=self._term.epoch, now_ms=now_ms)
+            self._move_pipelines(conn, [task for _, task in picks], PipelineStatus.DEPLOYING)
+            for draft, task in picks:
+                given = replace(task, attempt=task.attempt + 1, worker_id=draft.sync.worker)
+                self._give(conn, draft, given, touched, now_ms=now_ms)
+
+    def _give(
+        self, conn: Connection, draft: _Draft, task: Task, touched: Touched, *, now_ms: int
+    ) -> None:
+        """Put an assigned task into the answer. One that can't be read fails, and stops nobody."""
+        try:
+            draft.assignments.append(payloads.assignment(conn, task, task.claim))
+        except Refused as error:
+            attempt_failed(conn, task, str(error), retry=False, now_ms=now_ms)
+        if task.job_id:
+            touched.jobs.add(task.job_id)
 
     def _move_pipelines(
         self, conn: Connection, moved: Sequence[Task], status: PipelineStatus
     ) -> None:
         for task in moved:
             if task.kind is TaskKind.PIPELINE:
-                place = reports.place_of(conn, task)
+                place = place_of(conn, task)
                 # A quick worker's first plan comes with the very sync that says it holds the task.
                 overtaken = (
                     status is PipelineStatus.INITIALIZING
@@ -189,6 +240,28 @@ class Dispatch:
                 )
                 if not place.task.stop and not overtaken:
                     jobs.change_pipeline(conn, place.job.id, place.pipeline.number, status)
+
+
+def _lock_reported(conn: Connection, drafts: Sequence[_Draft]) -> None:
+    """Those of jobs: a pass may lock several tasks of a job, too."""
+    ids = {
+        report.claim.task
+        for draft in drafts
+        for report in draft.sync.reports
+        if (task := draft.assigned.get(report.claim)) is None or task.job_id
+    }
+    if len(ids) > 1:
+        tasks.lock(conn, ids)
+
+
+def _not_held(conn: Connection, task: Task, *, now_ms: int) -> None:
+    """A worker was given a task and does not have it. One that it had, it lost without a word:
+    that counts, or a worker which can't say how a task ends would be given it for ever."""
+    if task.status is TaskStatus.SCHEDULED:
+        give_back(conn, task)
+    else:
+        error = f"worker {task.worker_id} lost it and did not say how it ended"
+        attempt_failed(conn, task, error, retry=True, now_ms=now_ms)
 
 
 def _dealt(seats: Sequence[_Draft]) -> Sequence[_Draft]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sqlalchemy import Engine
 
 from headrace.clock import Clock
-from headrace.errors import StoreUnavailable
+from headrace.errors import StoreBusy, StoreUnavailable
 from headrace.seams import seam
 from headrace.store import leases
 from headrace.store.engine import is_sqlite, reading, writing
@@ -23,6 +24,7 @@ from headrace.store.leases import Lease, Watch
 log = logging.getLogger(__name__)
 
 CAMPAIGN_INTERVAL_S = 0.1  # between two looks at the lease
+BUSY_TIMES_MIN = 2  # in a row, before anybody is taken for stuck
 RENEW_SHARE = 1 / 3  # of the ttl, between two renewals
 MARGIN_SHARE = 1 / 6  # of the ttl: so much earlier does a leader stop believing
 
@@ -46,8 +48,13 @@ class Leadership:
         return not self.over.is_set() and now_s < self.trusted_until_s
 
     def renew(self, engine: Engine, clock: Clock) -> bool:
-        """Show that we live. False: the term is over, by the store's word or by the clock's."""
+        """Show that we live. False: the term is over, by the store's word or by the clock's.
+
+        Trust that ran out does not come back: what the term did by its clock has ended by then.
+        """
         asked_at_s = clock.monotonic_s()
+        if not self.trusted(asked_at_s):
+            return False
         self.renewals += 1
         try:
             with writing(engine) as conn:
@@ -70,6 +77,7 @@ class Candidate:
         self._engine, self._hint, self._clock = engine, hint, clock
         self._holder, self._address, self._ttl_s = holder, address, ttl_s
         self._watch = Watch(clock, ttl_s=ttl_s)
+        self._busy = 0  # so often in a row was the store locked when a stale lease was to be taken
         self.seen: Lease | None = None
 
     def step(self) -> Leadership | None:
@@ -80,6 +88,7 @@ class Candidate:
         stale = self._watch.free_to_take(seen)
         hinted = self._hint.try_acquire()
         if not stale and not (hinted and seen is not None and seen.hinted):
+            self._busy = 0
             return None
         seam("before the lease is taken")
         try:
@@ -87,15 +96,18 @@ class Candidate:
                 term = leases.take(
                     conn, seen, holder=self._holder, address=self._address, hinted=hinted
                 )
-        except StoreUnavailable:
-            if stale and seen is not None:
+        except StoreUnavailable as error:
+            self._busy = self._busy + 1 if stale and isinstance(error, StoreBusy) else 0
+            if seen is not None and self._busy >= BUSY_TIMES_MIN:
                 self._free_the_store(seen)
             return None
+        self._busy = 0
         return term and Leadership.won(term, asked_at_s=asked_at_s, ttl_s=self._ttl_s)
 
     def _free_the_store(self, stale: Lease) -> None:
         """On SQLite a process stopped inside a write transaction stops everybody."""
-        if is_sqlite(self._engine) and leases.kill_stuck_holder(stale.holder):
+        file = Path(str(self._engine.url.database))
+        if is_sqlite(self._engine) and leases.kill_stuck_holder(stale.holder, file):
             log.warning(
                 "killed the former leader: its lease is stale and it holds the store's lock",
                 extra={"holder": stale.holder, "term": stale.epoch},

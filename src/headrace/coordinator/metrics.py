@@ -34,10 +34,3 @@ class Metrics:
             "Objects whose reconciling raised",
             registry=self.registry,
         )
-        self.jobs = Gauge("headrace_jobs", "Jobs in the store", ["status"], registry=self.registry)
-        self.tasks = Gauge(
-            "headrace_tasks", "Tasks in the store", ["status"], registry=self.registry
-        )
-        self.workers = Gauge(
-            "headrace_workers", "Registered workers", ["group"], registry=self.registry
-        )

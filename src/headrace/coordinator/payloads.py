@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
-from headrace.coordinator.reports import place_of
+from headrace.coordinator.attempts import place_of
+from headrace.errors import Refused
 from headrace.model.task import Claim, TaskKind
+from headrace.model.text import without_nul
 from headrace.protocol.messages import Assignment
 from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Plan, Restore
 from headrace.store import epochs, jobs
 from headrace.store.tasks import Task
 
+log = logging.getLogger(__name__)
+
 
 def assignment(conn: Connection, task: Task, claim: Claim) -> Assignment:
-    payload: dict[str, Any] = (
-        dict(task.payload) if task.kind is TaskKind.NOOP else _pipeline(conn, task)
-    )
+    """Refused: what the store holds of the task can't be read, and no other try will read it."""
+    try:
+        payload = dict(task.payload) if task.kind is TaskKind.NOOP else _pipeline(conn, task)
+    except DBAPIError:
+        raise  # the store is away, and no row is to blame
+    except Exception as error:
+        log.exception("task can't be read", extra={"task": task.id, "job": task.job_id})
+        raise Refused(
+            f"what the store holds of job {task.job_id!r} can't be read: {_reason(error)}; was it "
+            "written by a newer headrace? upgrade the coordinators, then submit the job again"
+        ) from error
     return Assignment.model_construct(claim=claim, kind=task.kind, lane=task.lane, payload=payload)
+
+
+def _reason(error: Exception) -> str:
+    """Without the values: there may be a secret among them."""
+    if not isinstance(error, ValidationError):
+        return without_nul(repr(error))
+    problem = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
 
 
 def _pipeline(conn: Connection, task: Task) -> dict[str, Any]:

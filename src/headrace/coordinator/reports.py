@@ -7,15 +7,17 @@ know that it may forget it (C1).
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from typing import assert_never
 
 from pydantic import ValidationError
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError, OperationalError
 
-from headrace.model.epoch import EpochAt, EpochKind, EpochStatus
+from headrace.coordinator.attempts import Place, attempt_failed, finish, place_of
+from headrace.model.epoch import EpochKind, EpochStatus
 from headrace.model.job import PipelineStatus
 from headrace.model.task import TaskKind, TaskStatus
+from headrace.model.text import without_nul
 from headrace.protocol.messages import (
     Acknowledged,
     EpochCompleted,
@@ -26,34 +28,11 @@ from headrace.protocol.messages import (
 )
 from headrace.seams import seam
 from headrace.store import epochs, jobs, tasks
-from headrace.store.tasks import End, Task
+from headrace.store.tasks import Task
 
 log = logging.getLogger(__name__)
 
-SETTLE_FAILURES_MAX = 5  # tries at settling an epoch before the job ends without it
-SETTLE_PAUSE_MS = 2_000  # between two of them
-
 EpochReport = EpochPlanned | EpochPrepared | EpochCompleted
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a pipeline task belongs."""
-
-    job: jobs.Job
-    pipeline: jobs.Pipeline
-    task: Task
-
-    def at(self, epoch: int) -> EpochAt:
-        return EpochAt(self.job.incarnation, self.pipeline.number, epoch, self.task.claim.execution)
-
-
-def place_of(conn: Connection, task: Task) -> Place:
-    assert task.job_id is not None
-    assert task.pipeline is not None
-    job = jobs.get(conn, task.job_id)
-    assert job is not None, "tasks refer to jobs that exist: a foreign key says so"
-    return Place(job, jobs.pipeline(conn, task.job_id, task.pipeline), task)
 
 
 def apply(conn: Connection, report: EpochReport | TaskEnded, *, now_ms: int) -> Acknowledged:
@@ -64,10 +43,27 @@ def apply(conn: Connection, report: EpochReport | TaskEnded, *, now_ms: int) -> 
     if task is None:
         _late(report)
     elif task.kind is TaskKind.NOOP:
-        _finish(conn, task, TaskStatus(report.outcome), error=report.error, now_ms=now_ms)
+        finish(conn, task, TaskStatus(report.outcome), error=report.error, now_ms=now_ms)
     else:
         apply_end(conn, task, report, now_ms=now_ms)
     return Acknowledged(seq=report.seq, held=task is not None)
+
+
+def apply_apart(conn: Connection, report: EpochReport | TaskEnded, *, now_ms: int) -> Acknowledged:
+    """As `apply`; a report that can't be recorded fails its task, or it would come for ever."""
+    try:
+        with conn.begin_nested():
+            return apply(conn, report, now_ms=now_ms)
+    except OperationalError:
+        raise  # the store is away, and no report is to blame
+    except Exception as error:
+        log.exception("report can't be recorded", extra={"execution": report.claim.execution})
+        # An error of the driver repeats the statement with all its values; its reason is enough.
+        reason = error.orig if isinstance(error, DBAPIError) else error
+        if (task := tasks.current(conn, report.claim)) is not None:
+            told = f"its worker's report {report.kind} can't be recorded: {reason!r}"
+            attempt_failed(conn, task, without_nul(told), retry=False, now_ms=now_ms)
+        return Acknowledged(seq=report.seq, held=False)
 
 
 def apply_epoch(conn: Connection, report: EpochReport, *, now_ms: int) -> Acknowledged:
@@ -182,7 +178,7 @@ def _finished(conn: Connection, place: Place, *, now_ms: int) -> None:
         rows_out=0,
         commits=place.pipeline.commits,
     )
-    _finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
+    finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
     jobs.change_pipeline(conn, place.job.id, place.pipeline.number, PipelineStatus.FINISHED)
 
 
@@ -196,7 +192,7 @@ def _settled(conn: Connection, place: Place, report: TaskEnded, *, now_ms: int) 
     elif result.get("outcome") == "aborted" and left is not None:
         epochs.abort(conn, place.at(left.epoch), now_ms=now_ms)
     if (left := _open(conn, place)) is None:
-        _finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
+        finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
     else:  # or the job would wait for ever: nobody else is going to settle it
         error = f"its worker said SUCCESS with epoch {left.epoch} still {left.status}"
         attempt_failed(conn, place.task, error, retry=True, now_ms=now_ms)
@@ -212,54 +208,6 @@ def _done(result: Json) -> EpochCompleted | None:
 
 def _open(conn: Connection, place: Place) -> epochs.Epoch | None:
     return epochs.open_one(conn, place.job.incarnation, place.pipeline.number)
-
-
-def attempt_failed(conn: Connection, task: Task, error: str, *, retry: bool, now_ms: int) -> None:
-    """An attempt failed, or its worker is gone: try again while the task may be tried again.
-
-    One that was to stop has stopped: whatever it says of it is a consequence, not the reason.
-    """
-    if task.kind is TaskKind.PIPELINE and task.stop:
-        _finish(conn, task, TaskStatus.CANCELED, now_ms=now_ms)
-        _move_pipeline(conn, place_of(conn, task), PipelineStatus.CANCELING, None)
-        return
-    if task.kind is TaskKind.SETTLE:
-        times, pause_ms = SETTLE_FAILURES_MAX, SETTLE_PAUSE_MS
-    else:
-        times = int(task.payload.get("retry_times", 0))
-        pause_ms = 1000 * int(task.payload.get("retry_interval_s", 0))
-    again = retry and task.failures < times
-    log.warning(
-        "attempt failed",
-        extra={
-            "execution": task.claim.execution,
-            "kind": task.kind,
-            "job": task.job_id,
-            "pipeline": task.pipeline,
-            "again": again,
-            "reason": error,
-        },
-    )
-    if again:
-        tasks.give_back(conn, task.claim, failed=True, error=error, not_before_ms=now_ms + pause_ms)
-        if task.kind is TaskKind.PIPELINE:
-            _move_pipeline(conn, place_of(conn, task), PipelineStatus.SCHEDULED, None)
-        return
-    _finish(conn, task, TaskStatus.FAILED, error=error, now_ms=now_ms)
-    if task.kind is TaskKind.PIPELINE:
-        _move_pipeline(conn, place_of(conn, task), PipelineStatus.FAILING, error)
-
-
-def _finish(
-    conn: Connection, task: Task, status: TaskStatus, *, now_ms: int, error: str | None = None
-) -> None:
-    tasks.finish(conn, [End(task.claim, status, error)], now_ms=now_ms)
-
-
-def _move_pipeline(
-    conn: Connection, place: Place, status: PipelineStatus, error: str | None
-) -> None:
-    jobs.change_pipeline(conn, place.job.id, place.pipeline.number, status, error=error)
 
 
 def _late(report: EpochReport | TaskEnded) -> None:

@@ -8,9 +8,12 @@ full timeout before one may strike (D1).
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headrace.clock import Clock
+from headrace.model.task import Claim
+from headrace.protocol.messages import Progress
 
 
 @dataclass(slots=True)
@@ -18,6 +21,7 @@ class _Presence:
     seen_at_s: float
     sync: int = 0  # the highest sync number it sent
     number: int = 0  # of the last answer made for it
+    progress: Mapping[Claim, Progress] = field(default_factory=dict[Claim, Progress])
 
 
 class Roster:
@@ -46,6 +50,21 @@ class Roster:
             presence = self._of(worker)
             presence.number += 1
             return presence.number
+
+    def written(self, worker: str) -> Mapping[Claim, Progress]:
+        """The progress of what it holds that stands in the store, so that it is written once."""
+        with self._lock:
+            presence = self._present.get(worker)
+        return presence.progress if presence else {}
+
+    def wrote(self, worker: str, progress: Mapping[Claim, Progress]) -> None:
+        with self._lock:
+            if (presence := self._present.get(worker)) is not None:
+                presence.progress = progress
+
+    def names(self) -> set[str]:
+        with self._lock:
+            return set(self._present)
 
     def forget(self, worker: str) -> None:
         with self._lock:

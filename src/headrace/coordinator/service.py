@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.clock import Clock
@@ -22,7 +23,7 @@ from headrace.coordinator.leader import (
 )
 from headrace.coordinator.metrics import Metrics
 from headrace.coordinator.term import LeaderTerm
-from headrace.errors import NotLeader, StoreRefused, StoreUnavailable
+from headrace.errors import NotLeader, ProgramTooOld, StoreUnavailable
 from headrace.model.ids import Ids
 from headrace.store import leases
 from headrace.store.engine import open_store, reading, writing
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 10.0  # for the leader's thread to hand over and end
 STORE_AWAY_PAUSE_S = 1.0  # between two looks at a store that is away
+FAILED_PAUSE_S = 1.0  # after an error that nobody foresaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,18 +118,8 @@ class Coordinator:
         return self._last_seen_leader()
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            leadership = self._campaign()
-            if leadership is None:
-                return
-            try:
-                self._lead(leadership)
-            except Exception:
-                log.exception("leading failed", extra={"term": leadership.term.epoch})
-            finally:
-                self._step_down(leadership)
-
-    def _campaign(self) -> Leadership | None:
+        """Nothing ends it but a stop, or an upgrade under us: reads go on, leading doesn't (L4)."""
+        # One candidate for all campaigns: what it saw of the lease must outlive a failed look.
         candidate = Candidate(
             self._lease_engine,
             self._hint,
@@ -136,6 +128,27 @@ class Coordinator:
             address=self.options.address,
             ttl_s=self.options.ttl_s,
         )
+        while not self._stopping.is_set():
+            try:
+                self._serve_a_term(candidate)
+            except ProgramTooOld as error:
+                log.error("may not lead", extra={"reason": str(error)})  # noqa: TRY400
+                self._hint.release()
+                return
+            except Exception:
+                log.exception("campaign failed")
+                self._stopping.wait(FAILED_PAUSE_S)
+
+    def _serve_a_term(self, candidate: Candidate) -> None:
+        leadership = self._campaign(candidate)
+        if leadership is None:
+            return
+        try:
+            self._lead(leadership)
+        finally:
+            self._step_down(leadership)
+
+    def _campaign(self, candidate: Candidate) -> Leadership | None:
         while not self._stopping.wait(CAMPAIGN_INTERVAL_S):
             try:
                 won = candidate.step()
@@ -143,10 +156,6 @@ class Coordinator:
                 log.warning("store away", extra={"reason": str(error)})
                 self._stopping.wait(STORE_AWAY_PAUSE_S)
                 continue
-            except StoreRefused as error:  # upgraded under us: reads go on, leading does not (L4)
-                log.error("may not lead", extra={"reason": str(error)})  # noqa: TRY400
-                self._hint.release()
-                return None
             self._seen = candidate.seen
             self.metrics.term.set(candidate.seen.epoch if candidate.seen else 0)
             if won is not None:
@@ -164,25 +173,31 @@ class Coordinator:
             self.metrics,
             heartbeat_timeout_s=self.options.heartbeat_timeout_s,
         )
+        self._led = term
         term.start()
-        self._led, self._leadership = term, leadership
+        self._leadership = leadership
         self.metrics.leading.set(1)
         self.metrics.term.set(leadership.term.epoch)
         interval_s = self.options.ttl_s * RENEW_SHARE
         while not self._stopping.wait(interval_s):
-            if leadership.over.is_set() or not leadership.renew(self._lease_engine, self._clock):
+            if not term.works() or not leadership.renew(self._lease_engine, self._clock):
                 log.warning("no longer leading", extra={"term": leadership.term.epoch})
                 return
 
     def _step_down(self, leadership: Leadership) -> None:
+        """Each step is done whatever becomes of the others; the lease runs out by itself, too."""
         self.metrics.leading.set(0)
         term, self._led, self._leadership = self._led, None, None
-        if term is not None:
-            term.stop()
-        try:
-            with writing(self._lease_engine) as conn:
-                if leases.resign(conn, leadership.term):
-                    log.info("handed over", extra={"term": leadership.term.epoch})
-        except StoreUnavailable as error:
-            log.warning("lease not resigned", extra={"reason": str(error)})
-        self._hint.release()
+        steps: list[Callable[[], None]] = [lambda: self._resign(leadership), self._hint.release]
+        for step in [term.stop, *steps] if term is not None else steps:
+            try:
+                step()
+            except StoreUnavailable as error:
+                log.warning("lease not resigned", extra={"reason": str(error)})
+            except Exception:
+                log.exception("stepping down failed", extra={"term": leadership.term.epoch})
+
+    def _resign(self, leadership: Leadership) -> None:
+        with writing(self._lease_engine) as conn:
+            if leases.resign(conn, leadership.term):
+                log.info("handed over", extra={"term": leadership.term.epoch})

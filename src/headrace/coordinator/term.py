@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator import reports
+from headrace.coordinator import attempts, reports
 from headrace.coordinator.bell import Bell
 from headrace.coordinator.dispatch import Dispatch, Touched
 from headrace.coordinator.leader import Leadership
@@ -22,7 +22,7 @@ from headrace.coordinator.writer import Writer
 from headrace.errors import Fenced, LeaderFenced, Unavailable
 from headrace.model.ids import Ids
 from headrace.protocol.messages import Goodbye, Register, Registered
-from headrace.store import claims, jobs, tasks, workers
+from headrace.store import claims, jobs, workers
 from headrace.store.engine import reading
 from headrace.store.wake import open_waker
 from headrace.store.workers import Worker
@@ -59,6 +59,7 @@ class LeaderTerm:
             Dispatch(leadership.term, self.roster, clock),
             committed=self._committed,
             fenced=self._fenced,
+            ended=self._end,
             metrics=metrics,
         )
         self._jobs = Jobs(clock, ids, ring_worker=bell.ring_worker)
@@ -67,8 +68,9 @@ class LeaderTerm:
         self._named: set[str] = set()
         self._lock = threading.Lock()
         self._waker = open_waker(engine)
+        self._reconciling = threading.Thread(target=self._reconcile, name="reconcile", daemon=True)
         self._threads = [
-            threading.Thread(target=self._reconcile, name="reconcile", daemon=True),
+            self._reconciling,
             threading.Thread(target=self._listen, name="waker", daemon=True),
         ]
 
@@ -85,6 +87,10 @@ class LeaderTerm:
         self.writer.stop(timeout_s=STOP_TIMEOUT_S)
         for thread in self._threads:
             thread.join(STOP_TIMEOUT_S)
+
+    def works(self) -> bool:
+        """Whether the threads that a term can't be without are there."""
+        return self.writer.is_alive() and self._reconciling.is_alive()
 
     def look_at(self, job_ids: Iterable[str]) -> None:
         """These jobs may have something to do."""
@@ -123,10 +129,10 @@ class LeaderTerm:
 
         def work(conn: Connection) -> None:
             for report in said.reports:
-                reports.apply(conn, report, now_ms=now_ms)
+                reports.apply_apart(conn, report, now_ms=now_ms)
             workers.unregister(conn, said.worker)
             for task in claims.assigned_to(conn, [said.worker]):
-                tasks.give_back(conn, task.claim)
+                attempts.give_back(conn, task)
 
         self.writer.do(work).result(ANSWER_TIMEOUT_S)
         self.roster.forget(said.worker)
@@ -139,6 +145,9 @@ class LeaderTerm:
 
     def _fenced(self, error: LeaderFenced) -> None:
         log.warning("leader fenced", extra={"term": error.held, "current": error.current})
+        self._end()
+
+    def _end(self) -> None:
         self._leadership.over.set()
         self._bell.ring_all()
         self._news.set()
@@ -159,6 +168,12 @@ class LeaderTerm:
             log.warning("store away", extra={"reason": str(error)})
 
     def _reconcile(self) -> None:
+        try:
+            self._pass_while_trusted()
+        finally:  # for whatever reason: a term without passes would lead, and do nothing
+            self._end()
+
+    def _pass_while_trusted(self) -> None:
         """The first pass is the recovery pass: it looks at everything this term inherits.
 
         So does one each interval, however much news there is: a worker that fell silent and a
@@ -176,7 +191,7 @@ class LeaderTerm:
                 return
             except (Fenced, Unavailable) as error:
                 log.warning("pass broken off", extra={"reason": str(error)})
-            except Exception:  # a term without passes would lead, and do nothing
+            except Exception:
                 log.exception("pass failed")
             now_s = self._clock.monotonic_s()
             if everything:
@@ -192,9 +207,10 @@ class LeaderTerm:
         for page in self._pages() if everything else [sorted(named)]:
             failed = run_once(self._engine, term, self._jobs, page).failed
             self._metrics.reconcile_failures.inc(len(failed))
-        if self._bell.parked:
+        if groups := self._bell.groups():
+            now_ms = self._clock.wall_ms()
             with reading(self._engine) as conn:
-                planned = tasks.planned_by_group(conn, now_ms=self._clock.wall_ms(), most=RING_MAX)
+                planned = claims.planned_by_group(conn, groups, now_ms=now_ms, most=RING_MAX)
             self._bell.ring_for(planned)
 
     def _pages(self) -> Iterable[list[str]]:

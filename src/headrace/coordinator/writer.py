@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 BATCH_MAX = 256  # syncs in one transaction
 QUEUE_MAX = 4096  # syncs waiting; more are told to come again
 LOOK_INTERVAL_S = 0.5  # at whether the term is over, while nobody asks
+FAILED = "the coordinator failed to answer; its log says why"
 
 
 Work = Callable[[Connection], Any]
@@ -46,7 +47,10 @@ class Ask:
 
 
 class Writer:
-    """Runs for one term. `fenced` is called once when the term turns out to be over."""
+    """Runs for one term. `fenced` is called once when the term turns out to be over.
+
+    `ended` is called when the thread ends, so that no term goes on without its writer.
+    """
 
     def __init__(
         self,
@@ -56,10 +60,12 @@ class Writer:
         *,
         committed: Callable[[Touched], None],
         fenced: Callable[[LeaderFenced], None],
+        ended: Callable[[], None],
         metrics: Metrics,
     ) -> None:
         self._engine, self._term, self._dispatch = engine, term, dispatch
-        self._committed, self._fenced, self._metrics = committed, fenced, metrics
+        self._committed, self._fenced, self._ended = committed, fenced, ended
+        self._metrics = metrics
         self._queue: queue.SimpleQueue[Ask | None] = queue.SimpleQueue()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -72,6 +78,9 @@ class Writer:
         self._queue.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
 
     def ask(self, sync: Sync) -> Future[Answer]:
         answer = Future[Answer]()
@@ -97,13 +106,17 @@ class Writer:
 
     def _run(self) -> None:
         with ExitStack() as opened:
+            opened.callback(self._ended)
             opened.callback(self._refuse_the_rest)
             conn: Connection | None = None
             while batch := self._drain():
                 try:
                     conn = conn or opened.enter_context(open_writer(self._engine))
-                except Unavailable as error:
+                except HeadraceError as error:
                     _fail(batch, error)
+                except Exception:
+                    log.exception("writer has no connection")
+                    _fail(batch, Unavailable(FAILED))
                 else:
                     self._serve(conn, batch)
 
@@ -123,9 +136,9 @@ class Writer:
                 batch.append(ask)
         return batch if not self._over.is_set() else self._refuse(batch)
 
-    def _serve(self, conn: Connection, batch: Sequence[Ask]) -> None:
+    def _serve(self, conn: Connection, batch: Sequence[Ask], *, apart: bool = False) -> None:
         try:
-            self._transact(conn, batch)
+            self._transact(conn, batch, apart=apart)
         except LeaderFenced as error:
             self._over.set()
             self._refuse(batch)
@@ -137,10 +150,12 @@ class Writer:
                 self._serve_apart(conn, batch)
         except Exception:
             log.exception("sync batch failed", extra={"syncs": len(batch)})
-            if len(batch) == 1:
-                _fail(batch, Unavailable("the coordinator failed to answer; its log says why"))
-            else:
+            if len(batch) > 1:
                 self._serve_apart(conn, batch)
+            elif isinstance(batch[0].what, Sync) and not apart:
+                self._serve(conn, batch, apart=True)
+            else:
+                _fail(batch, Unavailable(FAILED))
 
     def _serve_apart(self, conn: Connection, batch: Sequence[Ask]) -> None:
         """A poisoned one must not fail its neighbours."""
@@ -150,14 +165,15 @@ class Writer:
             else:
                 self._serve(conn, [ask])
 
-    def _transact(self, conn: Connection, batch: Sequence[Ask]) -> None:
+    def _transact(self, conn: Connection, batch: Sequence[Ask], *, apart: bool) -> None:
         touched = Touched()
         seam("before sync transaction")
         self._metrics.sync_batch.observe(len(batch))
         with self._metrics.sync_seconds.time(), writing_on(conn):
             check_fence(conn, self._term)
-            answers = self._apply(conn, batch, touched)
+            answers = self._apply(conn, batch, touched, apart=apart)
         seam("sync committed, before answer")
+        self._dispatch.committed(touched)
         for ask in batch:
             _resolve(ask.answer, answers[ask])
         if touched.running:
@@ -165,7 +181,7 @@ class Writer:
         self._committed(touched)
 
     def _apply(
-        self, conn: Connection, batch: Sequence[Ask], touched: Touched
+        self, conn: Connection, batch: Sequence[Ask], touched: Touched, *, apart: bool
     ) -> Mapping[Ask, object]:
         done: dict[Ask, object] = {}
         newest: dict[str, Ask] = {}  # by worker: one sync of each can be answered
@@ -175,7 +191,8 @@ class Writer:
             else:
                 done[ask] = ask.what(conn)
         syncs = [ask.what for ask in newest.values() if isinstance(ask.what, Sync)]
-        answers = dict(zip(newest, self._dispatch.answer(conn, syncs, touched), strict=True))
+        answered = self._dispatch.answer(conn, syncs, touched, apart=apart)
+        answers = dict(zip(newest, answered, strict=True))
         for ask in batch:
             if isinstance(ask.what, Sync):
                 done[ask] = answers[ask.what.worker]

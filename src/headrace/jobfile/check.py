@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from headrace.errors import Refused
 from headrace.jobfile.nodes import NOWHERE, Object, Problem, Role, Written, from_json
+from headrace.jobfile.options import PARALLELISM_MAX
 from headrace.jobfile.plugin import read_plugin
 from headrace.jobfile.secrets import with_secrets
 from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
@@ -36,6 +37,10 @@ def check_supported(spec: JobSpec) -> None:
     """Whether this version can run the job. Raises `Refused` with what is missing."""
     if spec.env.job_mode == "STREAMING":
         raise Refused("streaming jobs are not built yet; set job.mode = BATCH in env")
+    if spec.env.parallelism > PARALLELISM_MAX:
+        raise Refused(
+            f"parallelism must be at most {PARALLELISM_MAX}, and is {spec.env.parallelism}"
+        )
 
 
 def _plugins(pipeline: PipelineSpec) -> Iterator[tuple[Role, PluginSpec]]:

@@ -81,9 +81,16 @@ def _float(option: Option, node: Node, title: str) -> float:
 
 def _check_range(option: Option, value: float, node: Node, title: str) -> None:
     if option.minimum is not None and value < option.minimum:
-        raise Problem(node.place, f"{title} must be at least {option.minimum:g}, and is {value:g}")
-    if option.maximum is not None and value > option.maximum:
-        raise Problem(node.place, f"{title} must be at most {option.maximum:g}, and is {value:g}")
+        problem = f"at least {_digits(option.minimum)}, and is {_digits(value)}"
+    elif option.maximum is not None and value > option.maximum:
+        problem = f"at most {_digits(option.maximum)}, and is {_digits(value)}"
+    else:
+        return
+    raise Problem(node.place, f"{title} must be {problem}")
+
+
+def _digits(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _bool(option: Option, node: Node, title: str) -> bool:
@@ -95,6 +102,8 @@ def _bool(option: Option, node: Node, title: str) -> bool:
 
 def _string(option: Option, node: Node, title: str) -> str:
     text = _scalar(node, Kind.STRING, title).text
+    if option.flaw is not None and (flaw := option.flaw(text)):
+        raise Problem(node.place, f"{title} can't be {text!r}: {flaw}")
     if not option.choices:
         return text
     for choice in option.choices:

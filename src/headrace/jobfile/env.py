@@ -7,27 +7,54 @@ from typing import Any
 from pydantic import JsonValue
 
 from headrace.jobfile.convert import convert
-from headrace.jobfile.nodes import Node, Object, Problem, describe
-from headrace.jobfile.options import Kind, Option, Options, given_options
+from headrace.jobfile.nodes import Node, Note, Object, Problem, describe
+from headrace.jobfile.options import (
+    PARALLELISM_MAX,
+    Kind,
+    Option,
+    Options,
+    given_options,
+    note_idle,
+)
 from headrace.model.jobspec import EnvSpec
 
 JOB_NAME_CHARS_MAX = 200
 _MODES = ("BATCH", "STREAMING")
+_ONE_EPOCH = "a batch job runs as one epoch"
 
 ENV = Options(
     (
-        Option("job.mode", Kind.STRING, "BATCH", choices=_MODES),
+        Option(
+            "job.mode",
+            Kind.STRING,
+            "BATCH",
+            choices=_MODES,
+            supported=("BATCH",),
+            unsupported="is not built yet; set job.mode = BATCH",
+        ),
         Option("job.name", Kind.STRING),
-        Option("parallelism", Kind.INT, 1, minimum=1, aliases=("execution.parallelism",)),
-        Option("checkpoint.interval", Kind.INT, minimum=1, doc="In ms."),
-        Option("checkpoint.timeout", Kind.INT, minimum=1, doc="In ms."),
+        Option(
+            "parallelism",
+            Kind.INT,
+            1,
+            minimum=1,
+            maximum=PARALLELISM_MAX,
+            aliases=("execution.parallelism",),
+        ),
+        Option("checkpoint.interval", Kind.INT, minimum=1, doc="In ms.", idle=_ONE_EPOCH),
+        Option("checkpoint.timeout", Kind.INT, minimum=1, doc="In ms.", idle=_ONE_EPOCH),
         Option("checkpoint.min-pause", Kind.INT, supported=(), aliases=("min-pause",)),
         Option("checkpoint.retain-after-job-cancelled", Kind.BOOL, supported=(False,)),
         Option("job.retry.times", Kind.INT, 3, minimum=0),
         Option("job.retry.interval.seconds", Kind.INT, 3, minimum=0),
         Option("read_limit.rows_per_second", Kind.INT, supported=()),
         Option("read_limit.bytes_per_second", Kind.INT, supported=()),
-        Option("savemode.execute.location", Kind.STRING, choices=("CLUSTER", "CLIENT")),
+        Option(
+            "savemode.execute.location",
+            Kind.STRING,
+            choices=("CLUSTER", "CLIENT"),
+            idle="the worker that runs a pipeline makes its tables",
+        ),
         Option(
             "jars",
             Kind.STRING,
@@ -35,14 +62,17 @@ ENV = Options(
             unsupported="is not built yet; start the worker with --conf spark.jars=…",
         ),
         Option("tag_filter", Kind.MAP, supported=()),
-        Option("custom_parameters", Kind.MAP),
+        Option("custom_parameters", Kind.MAP, idle="nothing reads it"),
         Option("shade.identifier", Kind.STRING, supported=("default",)),
         Option("sink.flush.interval", Kind.INT, supported=(0,)),
         Option("error_handler", Kind.JSON, supported=()),
         Option("transform_error_handler", Kind.JSON, supported=()),
         Option("sink_error_handler", Kind.JSON, supported=()),
     ),
-    prefixes=("spark.", "flink."),
+    prefixes={
+        "spark.": "give settings of Spark to the worker with --conf NAME=VALUE",
+        "flink.": "jobs run on Spark",
+    },
 )
 _FIELDS = {
     "job.mode": "job_mode",
@@ -54,7 +84,7 @@ _FIELDS = {
 }
 
 
-def read_env(node: Node | None) -> tuple[EnvSpec, str | None]:
+def read_env(node: Node | None, *, note: Note) -> tuple[EnvSpec, str | None]:
     """What the env block says, and the job's name if it gives one. Raises `Problem`."""
     if node is None:
         return EnvSpec(), None
@@ -63,7 +93,9 @@ def read_env(node: Node | None) -> tuple[EnvSpec, str | None]:
     fields: dict[str, Any] = {}
     other: dict[str, JsonValue] = {}
     name: str | None = None
-    for given in given_options(ENV, node, title="env"):
+    found = given_options(ENV, node, title="env")
+    note_idle(ENV, found, title="env", note=note)
+    for given in found:
         value = convert(given, title="env")
         key = given.option.name if given.option else given.path
         if key == "job.name":

@@ -174,7 +174,7 @@ def _advice(token: Token, wanted: set[str]) -> str:
     if "SET" in wanted:
         return "after a key comes '=', ':' or '{'"
     if token.type == "SET" and "_NL" in wanted and "REFERENCE" in wanted:
-        return "if it belongs to the value, put the value in double quotes"
+        return "put the value in double quotes if it belongs to it, or begin a new line"
     if "RSQB" in wanted:
         return "a list goes on with ',' or a new line, or ends with ']'"
     if "REFERENCE" in wanted:

@@ -8,15 +8,12 @@ no input reads what the plugin before it made. Each connected part is a pipeline
 from __future__ import annotations
 
 import itertools
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.jobfile.nodes import ROLES, Place, Problem, Role
+from headrace.jobfile.nodes import ROLES, Note, Place, Problem, Role
 from headrace.jobfile.plugin import Named, Plugin
 from headrace.jobfile.suggest import hint
-
-log = logging.getLogger(__name__)
 
 PLUGINS_MAX = 500
 
@@ -39,7 +36,7 @@ class Wired:
         return f"{self.role} {self.name}"
 
 
-def wire(plugins: Sequence[Plugin], *, end: Place) -> list[list[Wired]]:
+def wire(plugins: Sequence[Plugin], *, end: Place, note: Note) -> list[list[Wired]]:
     """The pipelines of a job, each in an order in which inputs come first. Raises `Problem`."""
     ordered = [plugin for role in ROLES for plugin in plugins if plugin.role == role]
     for role in ("source", "sink"):
@@ -50,7 +47,7 @@ def wire(plugins: Sequence[Plugin], *, end: Place) -> list[list[Wired]]:
     named = _numbered(ordered)
     counts = [sum(one.role == role for one in named) for role in ROLES]
     if counts[0] == 1 and counts[1] <= 1 and counts[2] == 1:
-        return [_chain(named)]
+        return [_chain(named, note)]
     wired = _filled(named)
     _check_names(wired)
     return _parts(_sorted(wired))
@@ -66,12 +63,12 @@ def _numbered(plugins: Iterable[Plugin]) -> list[Wired]:
     return wired
 
 
-def _chain(named: list[Wired]) -> list[Wired]:
+def _chain(named: list[Wired], note: Note) -> list[Wired]:
     chain: list[Wired] = []
     made: Named | None = None
     for one, after in itertools.zip_longest(named, named[1:]):
         inputs = () if made is None else (made,)
-        _warn_if_other(one, made)
+        _note_other(one, made, note)
         output = None if after is None else _output(one, after)
         if output is not None and made is not None and output.table == made.table:
             output = Named(one.name, output.place)
@@ -86,13 +83,14 @@ def _output(one: Wired, after: Wired) -> Named:
     return one.output or wanted
 
 
-def _warn_if_other(one: Wired, made: Named | None) -> None:
-    named = [name.table for name in one.inputs]
-    if made is not None and named and named != [made.table]:
-        log.warning(
-            "the only table there is gets read, though another was named",
-            extra={"plugin": one.name, "named": named, "read": made.table},
-        )
+def _note_other(one: Wired, made: Named | None, note: Note) -> None:
+    for name in one.inputs:
+        if made is not None and name.table != made.table:
+            note(
+                name.place,
+                f"{one.title} reads table {made.table!r}, the only one there is: nothing makes "
+                f"{name.table!r}",
+            )
 
 
 def _filled(named: list[Wired]) -> list[Wired]:

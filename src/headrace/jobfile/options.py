@@ -2,20 +2,23 @@
 
 An option is declared once, by its dotted path; `row.num = 5` and `row { num = 5 }` both find it.
 A value that SeaTunnel knows and Headrace has not built yet is declared as such, with the reason,
-and refused: nothing that a user wrote is ignored without a word.
+and refused. What SeaTunnel's own jobs carry and nothing here reads yet is accepted and noted:
+nothing that a user wrote is ignored without a word.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pydantic import JsonValue
 
-from headrace.jobfile.nodes import Node, Object, Place, Problem, Role, Scalar
+from headrace.jobfile.nodes import Node, Note, Object, Place, Problem, Role, Scalar
 from headrace.jobfile.suggest import hint
 from headrace.logs import is_secret
+
+PARALLELISM_MAX = 10_000  # readers of a source; far above what one job can use
 
 
 class Kind(StrEnum):
@@ -45,6 +48,8 @@ class Option:
     vectors: bool = True  # of a SCHEMA: whether vector columns are built
     supported: tuple[JsonValue, ...] | None = None  # None: every value is built
     unsupported: str = "is not built yet"  # what is said of any other value
+    idle: str = ""  # why it has no effect yet; "" means that it has one
+    flaw: Callable[[str], str | None] | None = None  # of a STRING: what is wrong with a value
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,7 +65,7 @@ class Options:
     """A set of options, looked up by dotted path."""
 
     declared: tuple[Option, ...]
-    prefixes: tuple[str, ...] = ()  # "spark.": everything below is taken as it is
+    prefixes: Mapping[str, str] = field(default_factory=dict[str, str])  # "spark.": why it is idle
     _by_name: Mapping[str, Option] = field(init=False, repr=False, compare=False)
     _branches: frozenset[str] = field(init=False, repr=False, compare=False)
 
@@ -78,7 +83,13 @@ class Options:
         return self._by_name.get(path)
 
     def free(self, path: str) -> bool:
-        return path.startswith(self.prefixes) if self.prefixes else False
+        return path.startswith(tuple(self.prefixes))
+
+    def idle(self, given: Given) -> str:
+        """Why what was given has no effect yet; "" when it has one."""
+        if given.option is not None:
+            return given.option.idle
+        return next(why for prefix, why in self.prefixes.items() if given.path.startswith(prefix))
 
     def leads_on(self, path: str) -> bool:
         """Whether options are declared below this path."""
@@ -124,6 +135,12 @@ def given_options(options: Options, block: Object, *, title: str) -> list[Given]
     return list(found.values())
 
 
+def note_idle(options: Options, given: Iterable[Given], *, title: str, note: Note) -> None:
+    for one in given:
+        if why := options.idle(one):
+            note(one.place, f"option {one.path!r} of {title} has no effect yet: {why}")
+
+
 def _walk(options: Options, block: Object, *, title: str, prefix: str) -> Iterable[Given]:
     for key, place, node in block.walk():
         path = prefix + key
@@ -161,7 +178,9 @@ def common_options(role: Role) -> tuple[Option, ...]:
     inputs = Option(
         "plugin_input", Kind.LIST, aliases=("source_table_name",), doc="The tables it reads."
     )
-    parallelism = Option("parallelism", Kind.INT, minimum=1, doc="Instead of the job's.")
+    parallelism = Option(
+        "parallelism", Kind.INT, minimum=1, maximum=PARALLELISM_MAX, doc="Instead of the job's."
+    )
     match role:
         case "source":
             return (output, parallelism)

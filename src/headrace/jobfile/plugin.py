@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from headrace.jobfile.convert import convert
-from headrace.jobfile.nodes import Node, Place, Problem, Role, Written
-from headrace.jobfile.options import Given, PluginDecl, given_options
+from headrace.jobfile.nodes import Node, Note, Place, Problem, Role, Written, untold
+from headrace.jobfile.options import Given, PluginDecl, given_options, note_idle
 from headrace.jobfile.registry import find_plugin
 
 
@@ -34,12 +34,13 @@ class Plugin:
         return self.decl.role
 
 
-def read_plugin(written: Written) -> Plugin:
+def read_plugin(written: Written, *, note: Note = untold) -> Plugin:
     """The plugin with its options converted. Raises `Problem` at the first wrong one."""
     decl = find_plugin(written.role, written.name, written.place)
     given = given_options(decl.options, written.options, title=decl.title)
     options = {_name(one): convert(one, title=decl.title) for one in given}
     _check_present(decl, options, written.place)
+    note_idle(decl.options, given, title=decl.title, note=note)
     nodes = {_name(one): one.node for one in given}
     inputs, output = options.pop("plugin_input", None), options.pop("plugin_output", None)
     return Plugin(

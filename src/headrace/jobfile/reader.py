@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import stat
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -12,14 +13,14 @@ from headrace.errors import BadJobFile, JobFileUnreadable
 from headrace.jobfile.document import Document, read_document
 from headrace.jobfile.env import JOB_NAME_CHARS_MAX, read_env
 from headrace.jobfile.graph import Wired, wire
-from headrace.jobfile.nodes import ROLES, Problem, Role
+from headrace.jobfile.nodes import ROLES, Note, Place, Problem, Role
 from headrace.jobfile.plugin import read_plugin
 from headrace.jobfile.secrets import take_secrets
 from headrace.jobfile.suggest import hint
 from headrace.jobfile.variables import check_variables, substitute
 from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
 
-JOB_FILE_BYTES_MAX = 10_000_000
+JOB_FILE_BYTES_MAX = 1_000_000
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -29,13 +30,21 @@ def read_job(
     text: str | None = None,
     variables: Mapping[str, str] = _NOTHING,
     environment: Mapping[str, str] = _NOTHING,
+    note: Callable[[str], None] | None = None,
 ) -> JobSpec:
     """The job that a file describes; with `text`, the file itself is not opened.
+
+    `note` hears, with its place, of what is accepted and has not the effect it seems to have.
 
     Raises `BadJobFile` with line and column, `JobFileUnreadable`, or `BadSetting` for a variable
     that can't be given.
     """
     check_variables(variables)
+
+    def note_at(place: Place, said: str) -> None:
+        if note is not None:
+            note(f"{path}:{place.line}:{place.column}: {said}")
+
     suffix = Path(path).suffix.lower()
     if suffix == ".sql":
         raise JobFileUnreadable(
@@ -47,13 +56,14 @@ def read_job(
         if suffix != ".json":
             document, referred = substitute(document, variables=variables, environment=environment)
         _check_root(document, referred)
-        return _job(document, default_name=Path(path).stem)
+        return _job(document, default_name=Path(path).stem, note=note_at)
     except Problem as problem:
         raise BadJobFile(str(path), *problem.place, problem.text) from None
 
 
 def _read_text(path: Path | str) -> str:
     try:
+        _check_regular(path)
         with Path(path).open("rb") as file:
             data = file.read(JOB_FILE_BYTES_MAX + 1)
         text = data.decode("utf-8-sig")
@@ -72,6 +82,15 @@ def _read_text(path: Path | str) -> str:
     raise JobFileUnreadable(str(path), f"can't be read: {problem}")
 
 
+def _check_regular(path: Path | str) -> None:
+    """A pipe or a device is not opened: it may never end, or never begin."""
+    mode = Path(path).stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise JobFileUnreadable(
+            str(path), "can't be read: it is no regular file; save the job in a file and name that"
+        )
+
+
 def _check_root(document: Document, referred: frozenset[str]) -> None:
     """A key beside the four blocks is a constant for `${…}`; one nobody uses is a mistake."""
     known = ("env", *ROLES)
@@ -80,10 +99,10 @@ def _check_root(document: Document, referred: frozenset[str]) -> None:
             raise Problem(place, f"unknown block {key!r}; {hint(key, known, noun='blocks')}")
 
 
-def _job(document: Document, *, default_name: str) -> JobSpec:
-    env, name = read_env(document.root.members.get("env"))
-    plugins = [read_plugin(written) for written in document.plugins]
-    pipelines = wire(plugins, end=document.root.place)
+def _job(document: Document, *, default_name: str, note: Note) -> JobSpec:
+    env, name = read_env(document.root.members.get("env"), note=note)
+    plugins = [read_plugin(written, note=note) for written in document.plugins]
+    pipelines = wire(plugins, end=document.root.place, note=note)
     other, secrets = take_secrets("env", None, env.other)
     return JobSpec(
         name=name or default_name[:JOB_NAME_CHARS_MAX] or "job",

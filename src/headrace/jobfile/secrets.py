@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from headrace.errors import Refused
 from headrace.jobfile.options import Kind, PluginDecl
 from headrace.logs import is_secret
-from headrace.model.jobspec import REDACTED, EnvSpec, PluginSpec
+from headrace.model.jobspec import REDACTED, PluginSpec
 
 Json = dict[str, JsonValue]
 
@@ -54,18 +54,10 @@ def _replace(
 
 def with_secrets(plugin: PluginSpec, secrets: Mapping[str, JsonValue]) -> Json:
     """The options of a plugin, its secrets in their places again."""
-    return _restored(plugin.name, plugin.options, secrets)
-
-
-def env_with_secrets(env: EnvSpec, secrets: Mapping[str, JsonValue]) -> Json:
-    """`env.other` (spark.*, flink.*), its secrets in their places again."""
-    return _restored("env", env.other, secrets)
-
-
-def _restored(
-    name: str, options: Mapping[str, JsonValue], secrets: Mapping[str, JsonValue]
-) -> Json:
-    return {key: _restore(f"{name}.{key}", key, v, secrets) for key, v in options.items()}
+    return {
+        key: _restore(f"{plugin.name}.{key}", key, value, secrets)
+        for key, value in plugin.options.items()
+    }
 
 
 def _restore(path: str, key: str, value: JsonValue, secrets: Mapping[str, JsonValue]) -> JsonValue:

@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from headrace.model.text import Text
+
 SPEC_VERSION = 1
 REDACTED = "******"
 
@@ -50,7 +52,7 @@ class EnvSpec(Spec):
 
 class JobSpec(Spec):
     version: Literal[1] = SPEC_VERSION
-    name: Annotated[str, Field(min_length=1, max_length=200)]
+    name: Annotated[Text, Field(min_length=1, max_length=200)]
     env: EnvSpec = EnvSpec()
     pipelines: Annotated[tuple[PipelineSpec, ...], Field(min_length=1)]
     # Values of sensitive options by "<plugin name>.<option>"; kept apart from the stored spec.

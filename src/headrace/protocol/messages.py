@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from headrace.model.task import Claim, Lane, TaskKind
+from headrace.model.text import Text
 
 PROTOCOL_VERSION = 1
 REPORTS_PER_SYNC_MAX = 200
@@ -28,14 +29,14 @@ class Message(BaseModel):
 
 class Register(Message):
     protocol: int = PROTOCOL_VERSION
-    worker: str  # a new name for each process
-    group: str
+    worker: Text  # a new name for each process
+    group: Text
     slots: Annotated[int, Field(ge=1, le=1000)]
     control_slots: Annotated[int, Field(ge=1, le=100)]
-    version: str
-    host: str
+    version: Text
+    host: Text
     pid: int
-    spark_application: str
+    spark_application: Text
 
 
 class Registered(Message):
@@ -92,7 +93,7 @@ class TaskEnded(Message):
     seq: int
     claim: Claim
     outcome: Literal["SUCCESS", "FAILED", "CANCELED"]
-    error: str | None = None
+    error: Text | None = None
     retry: bool = True  # False: the same would happen again, so don't
     result: Json | None = None
 
@@ -111,7 +112,7 @@ class Seen(Message):
 
 class Sync(Message):
     protocol: int = PROTOCOL_VERSION
-    worker: str
+    worker: Text
     sync: int  # grows with each sync of this worker; a lower one is an old request that came late
     seen: Seen = Seen()
     holds: tuple[Held, ...] = ()
@@ -152,5 +153,5 @@ class Rung(Message):
 class Goodbye(Message):
     """A worker stops cleanly: what it still holds goes to others at once."""
 
-    worker: str
+    worker: Text
     reports: Annotated[tuple[Report, ...], Field(max_length=REPORTS_PER_SYNC_MAX)] = ()

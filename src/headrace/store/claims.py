@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select, update
+from sqlalchemy import ColumnElement, Connection, bindparam, func, or_, select, update
 
 from headrace.model.task import Claim, Lane, TaskStatus
 from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks
@@ -40,13 +40,19 @@ def assigned_to(conn: Connection, worker_ids: Collection[str]) -> Sequence[Task]
     return [to_task(row) for row in conn.execute(_ASSIGNED_TO, {"ids": sorted(worker_ids)})]
 
 
+def is_due(now_ms: Any) -> ColumnElement[bool]:
+    """Its pause is over; or it was to begin after now, by the clock of another leader."""
+    begin_ms = tasks.c.not_before_ms - tasks.c.pause_ms
+    return or_(tasks.c.not_before_ms <= now_ms, begin_ms > now_ms)
+
+
 _CLAIMABLE = (
     select(*COLUMNS)
     .where(
         PLANNED_TASK,
         tasks.c.group_name == bindparam("group"),
         tasks.c.lane == bindparam("lane"),
-        tasks.c.not_before_ms <= bindparam("now_ms"),
+        is_due(bindparam("now_ms")),
         tasks.c.stop == 0,
     )
     .order_by(tasks.c.id)
@@ -138,6 +144,31 @@ _PROGRESS = (
 
 def note_progress(conn: Connection, news: Sequence[tuple[Claim, Mapping[str, Any]]]) -> None:
     conn.execute(_PROGRESS, [{"task": c.task, "at": c.attempt, "news": dict(p)} for c, p in news])
+
+
+def planned_by_group(
+    conn: Connection, groups: Collection[str], *, now_ms: int, most: int
+) -> Mapping[tuple[str, Lane], int]:
+    """How many tasks wait for a worker, of the first `most`: a plain read, so that nobody is
+    woken for nothing."""
+    waiting = (
+        select(tasks.c.group_name, tasks.c.lane)
+        .where(
+            PLANNED_TASK,
+            tasks.c.group_name.in_(groups),
+            is_due(now_ms),
+            tasks.c.stop == 0,
+        )
+        .order_by(tasks.c.group_name, tasks.c.lane, tasks.c.id)
+        .limit(most)
+        .subquery()
+    )
+    rows = conn.execute(
+        select(waiting.c.group_name, waiting.c.lane, func.count()).group_by(
+            waiting.c.group_name, waiting.c.lane
+        )
+    )
+    return {(group, Lane(lane)): count for group, lane, count in rows}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Generator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -160,6 +160,10 @@ def _parse(url: str) -> URL:
 def _open_sqlite(url: URL, *, ttl_s: float) -> Engine:
     path = Path(str(url.database))
     _check_file(path)
+    # For its owner only: it holds secrets. One that exists must not be opened here, since closing
+    # it again would drop the locks that SQLite has on it in this process.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     engine = create_engine(
         url,
         # The driver would begin at the first write only, so that a read before it, such as the
@@ -177,6 +181,7 @@ def _open_sqlite(url: URL, *, ttl_s: float) -> Engine:
             cursor.execute("PRAGMA journal_mode=WAL")
             cursor.execute("PRAGMA synchronous=FULL")
             cursor.execute("PRAGMA foreign_keys=ON")
+            cursor.execute("PRAGMA secure_delete=ON")  # a secret that is deleted is overwritten
 
     @event.listens_for(engine, "begin")
     def begin(conn: Connection) -> None:

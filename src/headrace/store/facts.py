@@ -11,7 +11,7 @@ from __future__ import annotations
 from sqlalchemy import Connection, select
 
 from headrace import __version__
-from headrace.errors import StoreRefused
+from headrace.errors import ProgramTooOld
 from headrace.store.faults import where
 from headrace.store.schema import facts
 
@@ -26,10 +26,10 @@ def store_id(conn: Connection) -> str:
 
 
 def check_program(conn: Connection) -> None:
-    """Raise StoreRefused when this program is older than the store allows."""
+    """Raise ProgramTooOld when this program is older than the store allows."""
     oldest = conn.scalar(select(facts.c.value).where(facts.c.name == OLDEST_PROGRAM))
     if oldest is not None and int(oldest) > PROGRAM_LEVEL:
-        raise StoreRefused(
+        raise ProgramTooOld(
             f"store {where(conn.engine)} was upgraded and takes programs of level {oldest} or "
             f"newer; this is headrace {__version__}, level {PROGRAM_LEVEL}; install the release "
             "that upgraded it, or name another store"

@@ -15,12 +15,11 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from headrace.errors import HeadraceError, StoreRefused, StoreUnavailable
+from headrace.errors import HeadraceError, StoreBusy, StoreRefused, StoreUnavailable
 
-_SQLITE_AWAY = frozenset(
+_SQLITE_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_SQLITE_AWAY = _SQLITE_BUSY | frozenset(
     {
-        sqlite3.SQLITE_BUSY,
-        sqlite3.SQLITE_LOCKED,
         sqlite3.SQLITE_PROTOCOL,
         sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_FULL,
@@ -81,8 +80,8 @@ def store_errors(engine: Engine, *, opening: bool = False) -> Generator[None]:
 def _as_ours(engine: Engine, error: DBAPIError, *, opening: bool) -> HeadraceError | None:
     """The error of ours that `error` amounts to; None: it is neither away nor unusable."""
     reason = _one_line(error.orig)
+    code = getattr(error.orig, "sqlite_errorcode", 0) & _PRIMARY_CODE
     if engine.dialect.name == "sqlite":
-        code = getattr(error.orig, "sqlite_errorcode", 0) & _PRIMARY_CODE
         if code in _SQLITE_UNUSABLE or (opening and code == sqlite3.SQLITE_CANTOPEN):
             return StoreRefused(
                 f"store {where(engine)} can not be used: {reason}; name a SQLite file of headrace, "
@@ -91,7 +90,8 @@ def _as_ours(engine: Engine, error: DBAPIError, *, opening: bool) -> HeadraceErr
         away = code in _SQLITE_AWAY
     else:
         away = _away(error)
-    return StoreUnavailable(f"store {where(engine)} is not available: {reason}") if away else None
+    kind = StoreBusy if code in _SQLITE_BUSY else StoreUnavailable
+    return kind(f"store {where(engine)} is not available: {reason}") if away else None
 
 
 def _one_line(error: BaseException | None) -> str:

@@ -88,8 +88,9 @@ def get(conn: Connection, job_id: str) -> Job | None:
 
 
 def spec_of(conn: Connection, job_id: str) -> JobSpec:
+    """Fields that a newer program wrote are ignored: it lets us read, so we can do without."""
     stored = conn.scalars(select(jobs.c.spec).where(jobs.c.id == job_id)).one()
-    return JobSpec.model_validate(stored)
+    return JobSpec.model_validate(stored, extra="ignore")
 
 
 def secrets_of(conn: Connection, job_id: str) -> Mapping[str, Any]:

@@ -13,6 +13,7 @@ import re
 import signal
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 from sqlalchemy import Connection, select, update
@@ -22,6 +23,7 @@ from headrace.store.engine import insert_new
 from headrace.store.facts import check_program
 from headrace.store.fence import LEADER, Term
 from headrace.store.schema import leases
+from headrace.store.stuck import is_stuck_on
 
 NOBODY = ""  # the holder of a lease that was resigned
 START_TIME_SLACK_S = 1.0  # the kernel's boot time, which start times are counted from, may jitter
@@ -81,7 +83,7 @@ def take(
     """Take the lease as `seen`. None: it has changed since, somebody else was faster.
 
     Waits for an open fenced transaction of the old leader. Repeated after a lost answer it
-    finds the lease in its own hands. StoreRefused: this program is too old to lead here (L4).
+    finds the lease in its own hands. ProgramTooOld: this program is too old to lead here (L4).
     """
     check_program(conn)
     term = Term(holder, seen.epoch + 1 if seen else 1)
@@ -153,12 +155,13 @@ def this_process() -> str:
     return f"{socket.gethostname()}:{os.getpid()}:{started_s:.2f}"
 
 
-def kill_stuck_holder(holder: str) -> bool:
-    """Kill the process `holder` if it still is that process, on this host. False: it is not.
+def kill_stuck_holder(holder: str, database: Path) -> bool:
+    """Kill the process `holder` if it still is that process, on this host, and sits on the file.
 
-    Only for a holder whose lease is stale and whose open transaction blocks the SQLite file:
-    stopped there it stops everybody, for ever. The caller has made sure of both. The start
-    time is compared first, since the pid may be another program's by now.
+    Only for a holder whose lease is stale while the SQLite file is locked: stopped inside a
+    transaction it stops everybody, for ever. The caller has made sure of both. But a backup may
+    hold the lock just as well, so the process must be stopped, or be the one that has it. The
+    start time is compared first, since the pid may be another program's by now.
     """
     named = _HOLDER.fullmatch(holder)
     if named is None or named["host"] != socket.gethostname() or int(named["pid"]) == os.getpid():
@@ -166,6 +169,8 @@ def kill_stuck_holder(holder: str) -> bool:
     try:
         process = psutil.Process(int(named["pid"]))
         if abs(process.create_time() - float(named["started_s"])) > START_TIME_SLACK_S:
+            return False
+        if not is_stuck_on(process, database):
             return False
         process.send_signal(signal.SIGKILL)  # psutil looks at the start time once more
     except psutil.NoSuchProcess:

@@ -41,7 +41,9 @@ def prepare_store(engine: Engine, *, ids: Ids | None = None) -> None:
     """
     config = migrations_config()
     with reading(engine) as conn:
-        if _is_prepared(conn, engine, config):
+        # A first start that runs at this moment shows its tables between two of our questions,
+        # so tables without a revision are judged under the lock only.
+        if revision(conn) is not None and _is_prepared(conn, engine, config):
             return
     new_id = (ids or RandomIds()).new()  # outside: the transaction may run twice
     in_tx(engine, lambda conn: _migrate(conn, engine, config, new_id), stop=Event())

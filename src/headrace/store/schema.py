@@ -165,6 +165,7 @@ tasks = Table(
     Column("created_at_ms", BigInteger, nullable=False),
     Column("scheduled_at_ms", BigInteger),
     Column("ended_at_ms", BigInteger),
+    Column("pause_ms", BigInteger, nullable=False, server_default=text("0")),  # to not_before_ms
     CheckConstraint(f"status IN {_one_of(TaskStatus)}", name="status"),
     CheckConstraint(f"lane IN {_one_of(Lane)}", name="lane"),
     CheckConstraint(f"kind IN {_one_of(TaskKind)}", name="kind"),

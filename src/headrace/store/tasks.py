@@ -6,7 +6,7 @@ that is no longer the current one is late news, not an error (C1).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,7 +48,8 @@ class Task:
 
 
 # What makes up a Task: reading more costs the hot path dearly.
-_UNREAD = {"progress", "result", "created_at_ms", "scheduled_at_ms", "ended_at_ms", "not_before_ms"}
+_TIMES = {"created_at_ms", "scheduled_at_ms", "ended_at_ms", "not_before_ms", "pause_ms"}
+_UNREAD = {"progress", "result", *_TIMES}
 COLUMNS = [column for column in tasks.c if column.name not in _UNREAD]
 
 
@@ -103,6 +104,10 @@ def get(conn: Connection, task_id: str) -> Task | None:
     return to_task(row) if row else None
 
 
+def planned_at_ms(conn: Connection, task_id: str) -> int:
+    return conn.scalars(select(tasks.c.created_at_ms).where(tasks.c.id == task_id)).one()
+
+
 def of_job(conn: Connection, job_id: str) -> Sequence[Task]:
     rows = conn.execute(select(*COLUMNS).where(tasks.c.job_id == job_id).order_by(tasks.c.id))
     return [to_task(row) for row in rows]
@@ -119,6 +124,13 @@ def current(conn: Connection, claim: Claim) -> Task | None:
         select(*COLUMNS).where(*held(claim.task, claim.attempt)).with_for_update()
     ).one_or_none()
     return to_task(row) if row else None
+
+
+def lock(conn: Connection, ids: Collection[str]) -> None:
+    """Lock these in the order in which everybody does, so that nobody waits in a circle."""
+    conn.execute(
+        select(tasks.c.id).where(tasks.c.id.in_(ids)).order_by(tasks.c.id).with_for_update()
+    )
 
 
 _FINISH = (
@@ -166,7 +178,8 @@ def give_back(
     *,
     failed: bool = False,
     error: str | None = None,
-    not_before_ms: int = 0,
+    now_ms: int = 0,
+    pause_ms: int = 0,
 ) -> bool:
     """Let somebody else claim the task. `failed` counts against its retries; being lost does too.
 
@@ -183,7 +196,8 @@ def give_back(
             progress=None,
             failures=tasks.c.failures + (1 if failed else 0),
             error=error if failed else tasks.c.error,
-            not_before_ms=not_before_ms,
+            not_before_ms=now_ms + pause_ms,
+            pause_ms=pause_ms,
         )
     )
     return result.rowcount == 1
@@ -213,13 +227,27 @@ def want_stop(conn: Connection, job_id: str) -> Sequence[str]:
         tasks.c.kind == TaskKind.PIPELINE,
         tasks.c.status.not_in(sorted(ENDED)),
     )
-    conn.execute(update(tasks).where(*open_pipelines).values(stop=1))
-    return [
-        row.worker_id
-        for row in conn.execute(
-            select(tasks.c.worker_id).where(*open_pipelines, tasks.c.worker_id.is_not(None))
-        )
-    ]
+    # In order, as a sync that speaks of several locks them: two orders would be a deadlock.
+    found = conn.execute(
+        select(tasks.c.id, tasks.c.worker_id)
+        .where(*open_pipelines)
+        .order_by(tasks.c.id)
+        .with_for_update()
+    ).all()
+    if found:
+        ids = [row.id for row in found]
+        conn.execute(update(tasks).where(tasks.c.id.in_(ids)).values(stop=1))
+    return [row.worker_id for row in found if row.worker_id is not None]
+
+
+def fail_unclaimed(conn: Connection, task_id: str, *, error: str, now_ms: int) -> bool:
+    """End a task that nobody claimed. False: somebody has claimed it, or it has ended."""
+    result = conn.execute(
+        update(tasks)
+        .where(tasks.c.id == task_id, PLANNED_TASK)
+        .values(status=TaskStatus.FAILED, error=error, ended_at_ms=now_ms)
+    )
+    return result.rowcount == 1
 
 
 def cancel_unclaimed(conn: Connection, job_id: str, *, now_ms: int) -> None:
@@ -232,24 +260,6 @@ def cancel_unclaimed(conn: Connection, job_id: str, *, now_ms: int) -> None:
         )
         .values(status=TaskStatus.CANCELED, ended_at_ms=now_ms)
     )
-
-
-def planned_by_group(conn: Connection, *, now_ms: int, most: int) -> Mapping[tuple[str, Lane], int]:
-    """How many tasks wait for a worker, of the first `most`: a plain read, so that nobody is
-    woken for nothing."""
-    waiting = (
-        select(tasks.c.group_name, tasks.c.lane)
-        .where(PLANNED_TASK, tasks.c.not_before_ms <= now_ms, tasks.c.stop == 0)
-        .order_by(tasks.c.group_name, tasks.c.lane, tasks.c.id)
-        .limit(most)
-        .subquery()
-    )
-    rows = conn.execute(
-        select(waiting.c.group_name, waiting.c.lane, func.count()).group_by(
-            waiting.c.group_name, waiting.c.lane
-        )
-    )
-    return {(group, Lane(lane)): count for group, lane, count in rows}
 
 
 def busy_by_group(conn: Connection) -> Mapping[str, int]:

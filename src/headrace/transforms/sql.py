@@ -14,6 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.errors import Refused
 from headrace.formats.spark_errors import one_line
 from headrace.transforms.now import fix_now
+from headrace.transforms.queries import (
+    code_function,
+    forget_code_functions,
+    is_query,
+    runs_a_script,
+)
 
 _MISSING_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
@@ -30,10 +36,23 @@ class SqlTransform:
         for table, frame in inputs.items():
             frame.createOrReplaceTempView(f"`{table}`" if "." in table else table)
         query = fix_now(self._query, now_ms=now_ms)
+        forget_code_functions(session)
         try:
-            return self._run(session, query, inputs)
+            if not is_query(session, query):
+                raise self._refused("query must be a SELECT statement, and is another one")
+            frame = self._run(session, query, inputs)
         except (AnalysisException, ParseException) as error:
-            raise Refused(f"transform {self.name}: {one_line(error)}") from error
+            if (function := code_function(error)) is not None:
+                raise self._refused(f"function {function} runs Java code; leave it out") from error
+            raise self._refused(one_line(error)) from error
+        if runs_a_script(frame):
+            raise self._refused("TRANSFORM … USING runs a program; leave it out")
+        if not frame.columns:
+            raise self._refused("the query gives no columns; select at least one")
+        return frame
+
+    def _refused(self, why: str) -> Refused:
+        return Refused(f"transform {self.name}: {why}")
 
     def _run(self, session: SparkSession, query: str, inputs: Mapping[str, DataFrame]) -> DataFrame:
         try:

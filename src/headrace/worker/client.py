@@ -27,6 +27,7 @@ from headrace.protocol.messages import (
 CONNECT_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
 COORDINATORS_MAX = 50  # remembered addresses
+OVERTAKEN = "was overtaken"  # so the leader says of a sync that came late; the next one is in order
 
 M = TypeVar("M", bound=Message)
 
@@ -112,7 +113,7 @@ class LeaderClient:
             raise Unauthorized
         if answer.status_code == 421 and leader:
             raise self._follow(str(leader), message)
-        if answer.status_code in {409, 422}:
+        if answer.status_code in {409, 422} and OVERTAKEN not in message:
             raise Refused(f"{self._at}: {message}")
         raise self._elsewhere(f"{self._at}: {message}")
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace.errors import HeadraceError, Refused
 from headrace.model.task import Claim
 from headrace.protocol.messages import (
+    PAYLOAD_BYTES_MAX,
     Assignment,
     EpochCompleted,
     EpochPlanned,
@@ -20,7 +22,7 @@ from headrace.protocol.messages import (
 )
 from headrace.protocol.payloads import Plan
 from headrace.seams import seam
-from headrace.worker.outbox import Outbox
+from headrace.worker.outbox import LOOK_INTERVAL_S, Outbox
 
 log = logging.getLogger(__name__)
 
@@ -46,9 +48,9 @@ class Execution:
         outbox: Outbox,
         run: Run,
         *,
-        thread: Callable[[Callable[[], None], str], threading.Thread],
-        after: Execution | None = None,
+        after: Sequence[Execution] = (),
     ) -> None:
+        """`after`: older attempts of the task, which must have ended before this one begins."""
         self.assignment = assignment
         self.claim: Claim = assignment.claim
         self._outbox, self._run, self._after = outbox, run, after
@@ -57,7 +59,9 @@ class Execution:
         self.ended = threading.Event()
         self.progress = Progress(step="starting")
         self.live_rows = 0  # of the step that runs now, as Spark last counted them
-        self._thread = thread(self._main, self.id)
+        # A plain thread: pyspark's own asks the JVM when it is started, and the thread that
+        # speaks with the leader starts this one. Tag and pool are set by the task itself.
+        self._thread = threading.Thread(target=self._main, name=self.id, daemon=True)
 
     @property
     def id(self) -> str:
@@ -69,6 +73,10 @@ class Execution:
 
     def start(self) -> None:
         self._thread.start()
+
+    def fail(self, error: Exception) -> None:
+        """It could not even be started."""
+        self._end(self._failed(error))
 
     def stop(self, *, silently: bool = False) -> None:
         """Ask it to end. Silently: the worker goes, and says goodbye for all of it."""
@@ -94,7 +102,7 @@ class Execution:
     def plan(self, epoch: int, plan: Plan) -> Plan:
         """Have a plan recorded; the one that comes back is the one to run."""
         seam("before epoch is planned")
-        slices: Json = plan.model_dump(mode="json")
+        slices = _fits("plan", epoch, plan.model_dump(mode="json"))
         posted = self._outbox.post(
             lambda seq: EpochPlanned(seq=seq, claim=self.claim, epoch=epoch, plan=slices)
         )
@@ -105,6 +113,7 @@ class Execution:
     def prepare(self, epoch: int, handles: Json) -> None:
         """Have the stage handles recorded. Only then may anything be committed."""
         seam("before epoch is prepared")
+        _fits("stage handles", epoch, handles)
         posted = self._outbox.post(
             lambda seq: EpochPrepared(seq=seq, claim=self.claim, epoch=epoch, handles=handles)
         )
@@ -118,32 +127,52 @@ class Execution:
         seam("epoch completed")
 
     def _main(self) -> None:
+        self._end(self._outcome())
+
+    def _end(self, end: TaskEnded) -> None:
         try:
-            if self._after is not None:
-                self._after.ended.wait()  # the host cancels it again and again until it has
-            end = self._outcome()
             if not self._silent:
                 self._outbox.post(lambda seq: end.model_copy(update={"seq": seq}))
         finally:
             self.ended.set()
 
     def _outcome(self) -> TaskEnded:
-        def ended(outcome: str, error: str | None = None, **more: object) -> TaskEnded:
-            return TaskEnded.model_validate(
-                {"seq": 0, "claim": self.claim, "outcome": outcome, "error": error, **more}
-            )
-
         try:
-            self.check()
+            self._wait_for_older()
             result = self._run(self)
         except Stopped:
-            return ended("CANCELED")
-        except Exception as error:
+            return self._ended("CANCELED")
+        except Exception as error:  # noqa: BLE001  reported, whatever it is
             if self.stopping:  # a cancelled Spark job raises whatever it likes
-                return ended("CANCELED")
-            log.exception("execution failed", extra={"execution": self.id})
-            return ended("FAILED", _said(error), retry=not isinstance(error, Refused))
-        return ended("SUCCESS", result=dict(result) if result is not None else None)
+                return self._ended("CANCELED")
+            return self._failed(error)
+        return self._ended("SUCCESS", result=dict(result) if result is not None else None)
+
+    def _wait_for_older(self) -> None:
+        """The host cancels them again and again until they have ended."""
+        for older in self._after:
+            while not older.ended.wait(LOOK_INTERVAL_S):
+                self.check()
+        self.check()
+
+    def _failed(self, error: Exception) -> TaskEnded:
+        refused = isinstance(error, Refused)  # said to the user in full; nothing for us to trace
+        facts = {"execution": self.id, "reason": str(error)}
+        log.error("execution failed", extra=facts, exc_info=None if refused else error)
+        return self._ended("FAILED", error=_said(error), retry=not refused)
+
+    def _ended(self, outcome: str, **more: object) -> TaskEnded:
+        return TaskEnded.model_validate({"seq": 0, "claim": self.claim, "outcome": outcome, **more})
+
+
+def _fits(what: str, epoch: int, content: Json) -> Json:
+    size = len(json.dumps(content).encode())
+    if size > PAYLOAD_BYTES_MAX:
+        raise Refused(
+            f"the {what} of epoch {epoch} takes {size} bytes, and {PAYLOAD_BYTES_MAX} are the "
+            "limit; give the job fewer sources or sinks, or shorter options"
+        )
+    return content
 
 
 def _said(error: Exception) -> str:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from headrace import __version__
 from headrace.clock import Clock
-from headrace.errors import Unavailable
+from headrace.errors import HeadraceError, Refused, SparkDied, Unavailable
 from headrace.model.task import Claim, Lane, TaskKind
 from headrace.protocol.messages import (
     REPORTS_PER_SYNC_MAX,
@@ -35,6 +35,7 @@ from headrace.seams import seam
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import RUNNING, Execution, Run
 from headrace.worker.outbox import Outbox
+from headrace.worker.tending import Spark, Tending
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +44,7 @@ IDLE_SYNC_INTERVAL_S = 3.0  # a heartbeat; work wakes the host long before
 WAIT_TIMEOUT_S = 10.0  # of one parked wait
 RETRY_PAUSE_S = 0.2  # after a coordinator did not answer, growing to the next
 RETRY_PAUSE_MAX_S = 2.0
-GOODBYE_TRIES = 5
-TEND_INTERVAL_S = 0.5  # between two looks at the JVM
+GOODBYE_TIMEOUT_S = 10.0  # of all its tries; a leader that is gone longer finds it out itself
 STOP_TIMEOUT_S = 15.0  # for executions to end when the worker stops
 ENDED_REMEMBERED_MAX = 1000  # executions that are not started a second time
 
@@ -60,16 +60,6 @@ class Identity:
     spark_application: str
 
 
-@dataclass(frozen=True, slots=True)
-class Spark:
-    """What the host needs of the engine; the rest is the runner's business."""
-
-    alive: Callable[[], bool]
-    cancel: Callable[[str], None]
-    rows_written: Callable[[str], int | None]
-    thread: Callable[[Callable[[], None], str], threading.Thread]
-
-
 class Host:
     def __init__(
         self,
@@ -82,18 +72,16 @@ class Host:
         clock: Clock,
     ) -> None:
         self._me, self._client, self._waits = identity, client, waits
-        self._runs, self._spark, self._clock = runs, spark, clock
+        self._runs, self._clock = runs, clock
         self._news = threading.Event()
         self._stopping = threading.Event()
-        self._left = threading.Event()
-        self._look_after = threading.Event()
         self._outbox = outbox(self._news.set)
         self._active: dict[Claim, Execution] = {}
         self._ended: OrderedDict[Claim, None] = OrderedDict()  # as an ordered set
         self._seen = Seen()
         self._syncs = 0
         self._registered = False
-        self._spark_died = False
+        self._tending = Tending(spark, lambda: list(self._active.values()), died=self.stop)
 
     def stop(self) -> None:
         """Ask the host to end. Safe to call from a signal handler."""
@@ -101,9 +89,18 @@ class Host:
         self._news.set()
 
     def run(self) -> None:
-        """Serve until `stop`, then give everything back."""
-        for target in (self._wait_for_news, self._tend):
-            threading.Thread(target=target, name=target.__name__, daemon=True).start()
+        """Serve until `stop`, then give everything back, also when the leader refuses us."""
+        threading.Thread(target=self._wait_for_news, name="waiting", daemon=True).start()
+        self._tending.start()
+        try:
+            self._serve()
+        finally:
+            self.stop()
+            self._leave()
+        if self._tending.jvm_died:
+            raise SparkDied
+
+    def _serve(self) -> None:
         pause_s = RETRY_PAUSE_S
         while not self._stopping.is_set():
             try:
@@ -117,9 +114,6 @@ class Host:
             busy = bool(self._active)
             self._news.wait(BUSY_SYNC_INTERVAL_S if busy else IDLE_SYNC_INTERVAL_S)
             self._news.clear()
-        self._leave()
-        if self._spark_died:
-            raise Unavailable("Spark's JVM has died; its log says why. Start the worker again")
 
     def _converse(self) -> None:
         if not self._registered:
@@ -202,7 +196,7 @@ class Host:
             if (execution := self._active.get(claim)) is not None:
                 log.info("told to stop", extra={"execution": execution.id})
                 execution.stop()
-                self._look_after.set()
+                self._tending.look_soon()
         for assignment in answer.assignments:
             self._take(assignment)
 
@@ -218,12 +212,14 @@ class Host:
             assignment,
             self._outbox,
             self._runs[assignment.kind],
-            thread=self._spark.thread,
-            after=older[-1] if older else None,
+            after=older,
         )
         self._active[claim] = execution
         log.info("task taken", extra={"execution": execution.id, "kind": assignment.kind})
-        execution.start()
+        try:
+            execution.start()
+        except Exception as error:  # noqa: BLE001  reported, whatever it is
+            execution.fail(error)
         self._news.set()  # say soon that it is held
 
     def _lost_everything(self) -> None:
@@ -241,36 +237,14 @@ class Host:
                 rung = self._registered and self._waits.wait(
                     self._me.worker, self._me.group, free, timeout_s=WAIT_TIMEOUT_S
                 )
-            except Unavailable:
+            except HeadraceError as error:  # a refusal is for the conversation to act on
+                log.debug("not waiting for news", extra={"reason": str(error)})
                 rung = False
                 self._stopping.wait(RETRY_PAUSE_S)
             if rung:
                 self._news.set()
             elif not self._registered:
                 self._stopping.wait(RETRY_PAUSE_S)
-
-    def _tend(self) -> None:
-        """All that asks the JVM, in a thread of its own: a long pause of the JVM must not look
-        like the death of the worker. Cancelling is repeated, as it only hits jobs that run."""
-        while not self._left.is_set():
-            self._look_after.wait(TEND_INTERVAL_S)
-            self._look_after.clear()
-            if not self._spark.alive():
-                log.error("Spark's JVM has died")
-                self._spark_died = True
-                self.stop()
-                return
-            for execution in list(self._active.values()):
-                try:
-                    self._ask_spark(execution)
-                except Exception:
-                    log.exception("Spark did not answer", extra={"execution": execution.id})
-
-    def _ask_spark(self, execution: Execution) -> None:
-        if execution.stopping:
-            self._spark.cancel(execution.id)
-        elif execution.progress.step == RUNNING:
-            execution.live_rows = self._spark.rows_written(execution.id) or 0
 
     def _leave(self) -> None:
         """Stop what runs, without a word about it, then say goodbye for all of it."""
@@ -279,19 +253,26 @@ class Host:
         deadline_s = self._clock.monotonic_s() + STOP_TIMEOUT_S
         for execution in self._active.values():
             left_s = max(0.0, deadline_s - self._clock.monotonic_s())
-            if not execution.ended.wait(0 if self._spark_died else left_s):
+            if not execution.ended.wait(0 if self._tending.jvm_died else left_s):
                 log.warning("execution did not stop", extra={"execution": execution.id})
-        self._left.set()
+        self._tending.end()
         self._say_goodbye()
         self._outbox.close()
 
     def _say_goodbye(self) -> None:
         reports = tuple(self._outbox.pending(REPORTS_PER_SYNC_MAX))
-        for _ in range(GOODBYE_TRIES if self._registered else 0):
+        deadline_s = self._clock.monotonic_s() + GOODBYE_TIMEOUT_S
+        pause_s = RETRY_PAUSE_S
+        while self._registered:
             try:
                 self._client.goodbye(Goodbye(worker=self._me.worker, reports=reports))
-            except Unavailable as error:
+            except HeadraceError as error:
                 log.warning("goodbye not said", extra={"reason": str(error)})
+                over = self._clock.monotonic_s() + pause_s > deadline_s
+                if over or isinstance(error, Refused):
+                    return
+                threading.Event().wait(pause_s)
+                pause_s *= 2
             else:
                 taken = [Acknowledged(seq=report.seq, held=False) for report in reports]
                 self._outbox.acknowledge(taken)

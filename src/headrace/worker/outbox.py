@@ -35,6 +35,7 @@ class Posted:
 
     def __init__(self, report: Report) -> None:
         self.report = report
+        self.kept = True  # on disk, where it has to be
         self._answer: Acknowledged | None = None
         self._answered = threading.Event()
 
@@ -72,32 +73,45 @@ class Outbox:
                     self._take_over(other)
 
     def post(self, make: Callable[[int], Report]) -> Posted:
-        """Take a report, made with the number given. The end of a task is durable on return."""
+        """Take a report, made with the number given. The end of a task is durable on return,
+        unless the disk refuses it."""
         with self._lock:
             self._seq += 1
             posted = Posted(make(self._seq))
+            self._pending[self._seq] = posted
             if isinstance(posted.report, TaskEnded):
                 seam("before end is kept")
-                _write(self._file(self._seq), posted.report.model_dump_json())
+                posted.kept = self._keep(posted.report)
                 seam("end kept")
-            self._pending[self._seq] = posted
         self._wake()
         return posted
+
+    def _keep(self, end: TaskEnded) -> bool:
+        """A full disk must not silence an execution: its end is then said from memory."""
+        try:
+            _write(self._file(end.seq), end.model_dump_json())
+        except OSError:
+            log.exception("end not kept on disk", extra={"execution": end.claim.execution})
+            return False
+        return True
 
     def _take_over(self, folder: Path) -> None:
         """Say what a dead process left unsaid. Its files go once ours are durable."""
         held = _locked(folder)
         if held is None:
             return
+        taken: list[Posted] = []
         for file in sorted(folder.glob("*.json")):
             try:
                 left = TaskEnded.model_validate_json(file.read_bytes())
             except ValidationError:
                 log.warning("report left behind can't be read", extra={"file": str(file)})
             else:
-                self.post(lambda seq, left=left: left.model_copy(update={"seq": seq}))
+                made = self.post(lambda seq, left=left: left.model_copy(update={"seq": seq}))
+                taken.append(made)
         seam("ends taken over")
-        shutil.rmtree(folder)
+        if all(posted.kept for posted in taken):
+            shutil.rmtree(folder)
         os.close(held)
 
     def pending(self, most: int) -> Sequence[Report]:

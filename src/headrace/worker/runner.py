@@ -7,6 +7,7 @@ everywhere.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,8 @@ from headrace.transforms.registry import Transform, make_transform
 from headrace.worker.execution import RUNNING, Execution
 from headrace.worker.settings import Role, settings_for
 from headrace.worker.spark import WarmSpark, task_session
+
+log = logging.getLogger(__name__)
 
 
 class Runner:
@@ -86,6 +89,8 @@ class _Pipeline:
 
     def run(self) -> None:
         epoch = self._payload.restore.epoch
+        if epoch > 0:
+            self._sweep(epoch, {})  # its owner may have died between completing and sweeping
         if (left := self._payload.restore.open) is not None:
             epoch = left.epoch
             self._resume(left)
@@ -98,7 +103,9 @@ class _Pipeline:
         if left is None:
             return {"outcome": "nothing"}
         if left.status is EpochStatus.PREPARED:
-            done = self._commit(left.epoch, left.plan, left.handles or {})
+            handles = left.handles or {}
+            done = self._commit(left.epoch, left.plan, handles)
+            self._sweep(left.epoch, handles)
             return {"outcome": "committed", "completed": done.model_dump(mode="json")}
         for sink in self._sinks:
             sink.abort(self._session, self._at(left.epoch))
@@ -131,7 +138,7 @@ class _Pipeline:
             frame = _union([frames[name] for name in spec.inputs])
             staged = sink.stage(self._session, frame, self._at(epoch))
             handles[sink.name] = {"handle": staged.handle, "rows": staged.rows}
-            self._rows += staged.rows
+        self._rows += max((_rows_out(handles, sink) for sink in self._sinks), default=0)
         self._execution.says("preparing", epoch=epoch, rows=self._rows, expected=expected)
         self._execution.prepare(epoch, handles)
         self._finish(epoch, plan, handles)
@@ -155,9 +162,18 @@ class _Pipeline:
         self._execution.complete(self._commit(epoch, plan, handles))
         for source, part in plan.slices.items():
             self._positions[source] = part.after
-        for sink in self._sinks:
-            sink.sweep(self._session, _handle(handles, sink), self._at(epoch))
+        self._sweep(epoch, handles)
         self._execution.says("completed", epoch=epoch, rows=self._rows)
+
+    def _sweep(self, epoch: int, handles: Json) -> None:
+        """The rows are committed: leftovers that can't be deleted now must not fail the job."""
+        for sink in self._sinks:
+            handle = _handle(handles, sink) if handles else None
+            try:
+                sink.sweep(self._session, handle, self._at(epoch))
+            except Exception:
+                facts = {"execution": self._execution.id, "sink": sink.name, "epoch": epoch}
+                log.exception("staged files not swept", extra=facts)
 
     def _commit(self, epoch: int, plan: Plan, handles: Json) -> EpochCompleted:
         self._execution.says("committing", epoch=epoch, rows=self._rows)

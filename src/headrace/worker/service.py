@@ -16,10 +16,11 @@ from headrace.config import Settings
 from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
 from headrace.worker.client import LeaderClient
-from headrace.worker.host import Host, Identity, Spark
+from headrace.worker.host import Host, Identity
 from headrace.worker.outbox import Outbox
 from headrace.worker.runner import Runner
 from headrace.worker.spark import WarmSpark, start_spark
+from headrace.worker.tending import Spark
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ def serve_worker(
             log.info("worker works", extra={"worker": me, "group": group, "slots": slots})
             host.run()
     finally:
-        spark.stop()
+        spark.stop(at_once=not spark.alive())  # a dead JVM can't be asked to stop
 
 
 def _host(
@@ -89,12 +90,7 @@ def _host(
             TaskKind.SETTLE: runner.settle,
             TaskKind.NOOP: runner.noop,
         },
-        Spark(
-            alive=spark.alive,
-            cancel=spark.cancel,
-            rows_written=spark.rows_written,
-            thread=spark.thread,
-        ),
+        Spark(alive=spark.alive, cancel=spark.cancel, rows_written=spark.rows_written),
         clock,
     )
 

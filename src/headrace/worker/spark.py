@@ -4,8 +4,8 @@ The JVM is started with the jars on its class path (no resolving at start), cata
 the first session (later ones are not inherited), and nothing of it outlives `stop`.
 
 Threads. pyspark pins each Python thread to a JVM thread, and tags and pools live on that one. So
-a task enters `task_session` in the very thread that runs its jobs, and threads that it starts in
-turn are made by `WarmSpark.thread`, which inherits them; a plain `threading.Thread` does not.
+a task enters `task_session` in the very thread that runs its jobs. (pyspark's InheritableThread
+would take them along, but it asks the JVM in the thread that starts it.)
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from pyspark import InheritableThread, SparkConf, SparkContext, java_gateway
+from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -71,12 +71,6 @@ class WarmSpark:
     def alive(self) -> bool:
         """Whether the JVM lives; without it this process can do nothing any more."""
         return self._process.poll() is None
-
-    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
-        """A thread that inherits tags and pool, and lets its JVM thread end with it."""
-        made = InheritableThread(target=target, session=self.session)
-        made.name, made.daemon = name, True
-        return made
 
     def cancel(self, execution: str) -> None:
         """Stop the jobs that this task has running now. Repeat it until the task has ended."""

@@ -1,11 +1,11 @@
-"""/health, /metrics, /v1/leader, /v1/workers: how this coordinator and its cluster stand."""
+"""/health, /metrics, /v1/workers: how this coordinator and its cluster stand."""
 
 from __future__ import annotations
 
 import os
 
 from fastapi import APIRouter, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 
 from headrace import __version__
 from headrace.api.routes.jobs import Served
@@ -40,17 +40,22 @@ def health(coordinator: Coordinator = Served) -> Health:
 
 @router.get("/metrics")
 def metrics(coordinator: Coordinator = Served) -> Response:
-    found = coordinator.metrics
+    """What this process counted, and what the store holds now.
+
+    The latter is built for each request: two at once would see each other's half.
+    """
+    now = CollectorRegistry()
     with reading(coordinator.engine) as conn:
-        for gauge, counts in (
-            (found.jobs, census.jobs_by_status(conn)),
-            (found.tasks, census.tasks_by_status(conn)),
-            (found.workers, census.workers_by_group(conn)),
+        for name, doc, label, counts in (
+            ("jobs", "Jobs in the store", "status", census.jobs_by_status(conn)),
+            ("tasks", "Tasks in the store", "status", census.tasks_by_status(conn)),
+            ("workers", "Registered workers", "group", census.workers_by_group(conn)),
         ):
-            gauge.clear()
-            for label, count in counts.items():
-                gauge.labels(label).set(count)
-    return Response(generate_latest(found.registry), media_type=CONTENT_TYPE_LATEST)
+            gauge = Gauge(f"headrace_{name}", doc, [label], registry=now)
+            for value, count in counts.items():
+                gauge.labels(value).set(count)
+    text = generate_latest(coordinator.metrics.registry) + generate_latest(now)
+    return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
 @router.get("/v1/workers")

@@ -93,13 +93,13 @@ async def wait(coordinator: Coordinator, request: Request) -> bytes:
 async def register(coordinator: Coordinator, request: Request) -> bytes:
     said = await _read(request, Register)
     _check_version(said.protocol)
-    answer = await run_in_threadpool(coordinator.led().register, said)
+    answer = await run_in_threadpool(lambda: coordinator.led().register(said))
     return answer.model_dump_json().encode()
 
 
 async def goodbye(coordinator: Coordinator, request: Request) -> bytes:
     said = await _read(request, Goodbye)
-    await run_in_threadpool(coordinator.led().goodbye, said)
+    await run_in_threadpool(lambda: coordinator.led().goodbye(said))
     return b"{}"
 
 

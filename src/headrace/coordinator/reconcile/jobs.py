@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from headrace.clock import Clock
+from headrace.coordinator.attempts import is_overdue
 from headrace.model.ids import Ids
 from headrace.model.job import (
     JOB_ENDED,
@@ -59,6 +60,10 @@ class _View:
         found = [t for t in self.tasks if t.pipeline == pipeline.number and t.kind is kind]
         return found[-1] if found else None
 
+    def settling(self) -> Sequence[tuple[Pipeline, Task]]:
+        found = [(p, self.task_of(p, TaskKind.SETTLE)) for p in self.pipelines]
+        return [(p, t) for p, t in found if t is not None and p.status not in PIPELINE_ENDED]
+
     def runs_no_more(self, pipeline: Pipeline) -> bool:
         """It has not ended yet, and no execution of it is left."""
         running = self.task_of(pipeline, TaskKind.PIPELINE)
@@ -81,7 +86,11 @@ class Jobs:
             return view.job.waits_for is None or _waits_for(conn, view) != view.job.waits_for
         if view.next_status() is not view.job.status:
             return True
-        return view.job.status in ENDING and _unwound(view)
+        return view.job.status in ENDING and (
+            _unwound(view)
+            or _settle_waits_for(conn, view) != view.job.waits_for
+            or any(self._is_given_up(conn, settle) for _, settle in view.settling())
+        )
 
     def reconcile(self, conn: Connection, key: str) -> None:
         view = _View.read(conn, key)
@@ -93,11 +102,13 @@ class Jobs:
             self._move(conn, view, target)
         if (view := _View.read(conn, key)) and view.job.status in ENDING:
             self._wind_down(conn, view)
+            self._tell_what_it_waits_for(conn, key)
 
     def _move(self, conn: Connection, view: _View, target: JobStatus) -> None:
         check_job_transition(view.job.id, view.job.status, target)
-        failed = target in {JobStatus.FAILING, JobStatus.FAILED}
-        error = next((p.error for p in view.pipelines if p.error), None) if failed else None
+        error = next((p.error for p in view.pipelines if p.error), None)
+        if target in {JobStatus.CANCELING, JobStatus.FINISHED}:
+            error = None
         jobs.change(conn, view.job, target, now_ms=self._clock.wall_ms(), error=error)
         log.info("job moved", extra={"job": view.job.id, "from": view.job.status, "to": target})
 
@@ -132,7 +143,9 @@ class Jobs:
         for worker in tasks.want_stop(conn, view.job.id):
             self._ring_worker(worker)
         tasks.cancel_unclaimed(conn, view.job.id, now_ms=now_ms)
-        view = _View(view.job, view.pipelines, tasks.of_job(conn, view.job.id))
+        # Read again: a report may have moved a pipeline while the tasks' locks were waited for.
+        pipelines = jobs.pipelines_of(conn, view.job.id)
+        view = _View(view.job, pipelines, tasks.of_job(conn, view.job.id))
         for pipeline in view.pipelines:
             if view.runs_no_more(pipeline):
                 self._settle(conn, view, pipeline, now_ms=now_ms)
@@ -155,15 +168,30 @@ class Jobs:
                 pipeline=pipeline.number,
                 now_ms=now_ms,
             )
-        elif settle.status is TaskStatus.FAILED:
-            unsettled = f"epoch {open_epoch.epoch} could not be settled: {settle.error}"
-            jobs.change_pipeline(
-                conn,
-                view.job.id,
-                pipeline.number,
-                PipelineStatus.FAILED,
-                error="; ".join(reason for reason in (pipeline.error, unsettled) if reason),
-            )
+        elif settle.status is TaskStatus.FAILED or self._give_up(conn, settle, now_ms=now_ms):
+            because = settle.error or f"no worker in group {view.job.group!r} took it in time"
+            unsettled = f"epoch {open_epoch.epoch} is left open, it could not be settled: {because}"
+            error = "; ".join(reason for reason in (pipeline.error, unsettled) if reason)
+            jobs.change_pipeline(conn, view.job.id, pipeline.number, end, error=error)
+
+    def _is_given_up(self, conn: Connection, settle: Task) -> bool:
+        """Whether nobody holds the settle task, and its deadline is over."""
+        return settle.status is TaskStatus.PLANNED and is_overdue(
+            conn, settle, now_ms=self._clock.wall_ms()
+        )
+
+    def _give_up(self, conn: Connection, settle: Task, *, now_ms: int) -> bool:
+        return self._is_given_up(conn, settle) and tasks.fail_unclaimed(
+            conn, settle.id, error=settle.error or "no worker took it in time", now_ms=now_ms
+        )
+
+    def _tell_what_it_waits_for(self, conn: Connection, key: str) -> None:
+        if (view := _View.read(conn, key)) is None:
+            return
+        waits_for = _settle_waits_for(conn, view)
+        if waits_for != view.job.waits_for:
+            now_ms, status = self._clock.wall_ms(), view.job.status
+            jobs.change(conn, view.job, status, now_ms=now_ms, waits_for=waits_for)
 
 
 def _unwound(view: _View) -> bool:
@@ -175,6 +203,17 @@ def _unwound(view: _View) -> bool:
     return any(settle is None or settle.status in ENDED for settle in settling)
 
 
+def _settle_waits_for(conn: Connection, view: _View) -> str | None:
+    """What an ending job waits for: a worker to settle an epoch, when there is none."""
+    group = view.job.group
+    waiting = [p for p, settle in view.settling() if settle.status is TaskStatus.PLANNED]
+    if not waiting or group in workers.slots_by_group(conn):
+        return None
+    found = epochs.open_one(conn, view.job.incarnation, waiting[0].number)
+    epoch = f"epoch {found.epoch} of " if found else ""
+    return f"a worker in group {group!r} to settle {epoch}pipeline {waiting[0].number}"
+
+
 def _waits_for(conn: Connection, view: _View) -> str | None:
     """What the job waits for, or None when it can be admitted."""
     group, needed = view.job.group, len(view.pipelines)
@@ -182,4 +221,5 @@ def _waits_for(conn: Connection, view: _View) -> str | None:
     free = slots - tasks.busy_by_group(conn).get(group, 0)
     if free >= needed:
         return None
-    return f"{needed} free slots in group {group!r}; it has {max(0, free)} of {slots}"
+    wanted = "a free slot" if needed == 1 else f"{needed} free slots"
+    return f"{wanted} in group {group!r}; it has {max(0, free)} of {slots}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator import reports
+from headrace.coordinator.attempts import attempt_failed
 from headrace.coordinator.roster import Roster
 from headrace.store import claims, tasks, workers
 from headrace.store.engine import reading
@@ -26,9 +26,12 @@ class Workers:
 
     def keys(self, engine: Engine) -> Sequence[str]:
         with reading(engine) as conn:
-            registered = [worker.id for worker in workers.registered(conn)]
+            registered = {worker.id for worker in workers.registered(conn)}
             lost = {task.worker_id or "" for task in tasks.of_unregistered(conn, most=REQUEUE_MAX)}
-        return [*(w for w in registered if self._roster.expired(w)), *sorted(lost)]
+        silent = {w for w in self._roster.names() | registered if self._roster.expired(w)}
+        for unknown in silent - registered:  # it spoke without being registered, and went
+            self._roster.forget(unknown)
+        return [*sorted(silent & registered), *sorted(lost)]
 
     def due(self, conn: Connection, key: str) -> bool:
         return self._roster.expired(key) or not workers.is_registered(conn, key)
@@ -43,7 +46,7 @@ class Workers:
         now_ms = self._clock.wall_ms()
         # Its own only, so that a broken row of one worker keeps back nobody else's tasks.
         for task in claims.assigned_to(conn, [key])[:REQUEUE_MAX]:
-            reports.attempt_failed(
+            attempt_failed(
                 conn,
                 task,
                 f"worker {task.worker_id} is gone (no word from it for {silent_s:.0f} s)",

@@ -26,6 +26,7 @@ from headrace.formats.iceberg.jvm import (
     java_classes,
     java_message,
     jvm,
+    not_granted,
     string_array,
     string_map,
 )
@@ -100,10 +101,8 @@ def open_catalog(session: SparkSession, config: CatalogConfig) -> Any:
                 hadoop_configuration(session, config.hadoop),
             )
         except JAVA_ERRORS as error:
-            raise Refused(
-                f"catalog {config.name!r} can not be opened: {java_message(error)}; "
-                "check iceberg.catalog.config"
-            ) from error
+            said = f"catalog {config.name!r} can not be opened: {java_message(error)}"
+            raise not_granted(error, f"{said}; check iceberg.catalog.config") from error
         _open[key] = found
         while len(_open) > CATALOGS_OPEN_MAX:
             _, oldest = _open.popitem(last=False)

@@ -187,7 +187,9 @@ def _attempt(
     append = transaction.newAppend()
     by = SpentBy.ABORT if handle is None else SpentBy.DATA
     append.set(COMMIT, at.token).set(SPENT_BY, by.value)
-    append.set(EXECUTION, at.execution).set(COMMITTER, committer)
+    # Whose files they are, not who commits them: sweeping spares the folder of this execution.
+    append.set(EXECUTION, handle.execution if handle else at.execution)
+    append.set(COMMITTER, committer)
     append.validateWith(guard)
     if handle is not None:
         _add_staged(session, table, append, handle)

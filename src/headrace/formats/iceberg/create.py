@@ -18,7 +18,7 @@ from headrace.formats.iceberg.catalogs import (
     load_table,
     open_catalog,
 )
-from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_message, jvm, string_array
+from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_message, jvm, not_granted, string_array
 
 _PLAIN_TRANSFORMS = {
     "identity": "identity",
@@ -66,7 +66,8 @@ def _ensure_namespace(session: SparkSession, ref: TableRef) -> None:
     except JAVA_ERRORS as error:
         # Not every catalog says AlreadyExists when another was faster (JDBC: a failed insert).
         if not catalog.namespaceExists(namespace):
-            raise Refused(f"namespace of {ref} can not be made: {java_message(error)}") from error
+            said = f"namespace of {ref} can not be made: {java_message(error)}"
+            raise not_granted(error, said) from error
 
 
 def _create(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> None:
@@ -79,7 +80,8 @@ def _create(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> No
         builder.create()
     except JAVA_ERRORS as error:
         if not exists(session, ref):
-            raise Refused(f"table {ref} can not be created: {java_message(error)}") from error
+            said = f"table {ref} can not be created: {java_message(error)}"
+            raise not_granted(error, said) from error
 
 
 def _iceberg_schema(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> Any:

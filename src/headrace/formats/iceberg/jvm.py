@@ -16,6 +16,8 @@ from pyspark import java_gateway
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
+from headrace.errors import Refused, Unavailable
+
 # pyspark turns some Java exceptions (illegal arguments, unsupported operations, …) into its own.
 JAVA_ERRORS = (Py4JJavaError, CapturedException)
 JavaError = Py4JJavaError | CapturedException
@@ -23,6 +25,23 @@ JavaError = Py4JJavaError | CapturedException
 _callback_lock = threading.Lock()
 MESSAGE_CHARACTERS_MAX = 300
 CAUSES_MAX = 10
+# What repeating does not change: settings, classes, rights. One that is away says other things.
+_REFUSALS = frozenset(
+    {
+        "AccessControlException",
+        "BadRequestException",
+        "ClassCastException",
+        "ClassNotFoundException",
+        "ForbiddenException",
+        "IllegalArgumentException",
+        "NoClassDefFoundError",
+        "NoSuchMethodException",
+        "NotAuthorizedException",
+        "UnsupportedFileSystemException",
+        "UnsupportedOperationException",
+        "ValidationException",
+    }
+)
 
 
 def gateway(session: SparkSession) -> Any:
@@ -111,6 +130,13 @@ def java_message(error: JavaError) -> str:
     exception = _exception(error)
     said = str(exception.getMessage() or exception.getClass().getSimpleName())
     return said.strip().splitlines()[0][:MESSAGE_CHARACTERS_MAX]
+
+
+def not_granted(error: JavaError, said: str) -> Refused | Unavailable:
+    """The error to raise: a wrong request stays wrong, anything else may pass."""
+    if _REFUSALS.isdisjoint(java_classes(error)):
+        return Unavailable(said)
+    return Refused(said)
 
 
 def _exception(error: JavaError) -> Any:

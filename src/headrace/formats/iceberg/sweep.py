@@ -42,13 +42,13 @@ def abort(session: SparkSession, ref: TableRef, at: CommitAt) -> Spent | None:
     return spent
 
 
-def sweep(session: SparkSession, ref: TableRef, handle: Handle, at: CommitAt) -> None:
+def sweep(session: SparkSession, ref: TableRef, handle: Handle | None, at: CommitAt) -> None:
     """Delete what other executions staged for an epoch whose token is spent."""
     spent = look(session, ref, at)
     if spent is None:
         raise Refused(f"{at.token} is not spent at {ref}; nothing was deleted")
     seam("before sweep")
-    _delete_unreferenced(session, ref, at, spent, kept=handle.execution)
+    _delete_unreferenced(session, ref, at, spent, kept=handle.execution if handle else None)
 
 
 def _delete_unreferenced(
@@ -63,10 +63,10 @@ def _delete_unreferenced(
     if spent.by is SpentBy.ABORT:
         io.deletePrefix(folder)
         return
-    keep = {quote(name, safe="") for name in (kept, spent.execution) if name}
-    if not keep:  # its snapshot was expired: whose files the table took can't be told any more
+    if spent.execution is None:  # its snapshot was expired: whose files were taken can't be told
         log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
         return
+    keep = {quote(name, safe="") for name in (kept, spent.execution) if name}
     for execution in _executions(io, folder) - keep:
         io.deletePrefix(f"{folder}{execution}/")
 

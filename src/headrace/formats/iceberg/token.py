@@ -3,7 +3,7 @@
 A commit leaves three things in one atomic change of the table's metadata:
 
 - in the new snapshot's summary the token (`headrace.commit`), what spent it (`headrace.spent-by`)
-  and by which execution (`headrace.execution`);
+  and the execution that staged the data, or aborted (`headrace.execution`);
 - in the table's properties the *mark* `headrace.mark.<incarnation>.<pipeline>.<sink>`: the
   highest epoch that is spent. It outlives the expiry of snapshots (E4);
 - when an abort spent it, the property `headrace.aborted.<incarnation>.<pipeline>.<sink>.<epoch>`,

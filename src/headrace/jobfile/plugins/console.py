@@ -1,4 +1,4 @@
-"""Console: shows the rows in the worker's log."""
+"""Console: shows rows on the worker's standard output."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from headrace.jobfile.options import Kind, Option, Options, PluginDecl, common_o
 CONSOLE = PluginDecl(
     name="Console",
     role="sink",
-    doc="Writes rows to the log, for looking at them.",
+    doc="Prints the first 100 rows of an epoch, where the worker runs. `headrace run` and "
+    "`headrace up` show them too, and keep them in `logs/worker.out` of the home.",
     options=Options(
         (
             Option("log.print.data", Kind.BOOL, default=True),

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from headrace.jobfile.options import Kind, Option, Options, PluginDecl, common_options
+from headrace.jobfile.options import (
+    PARALLELISM_MAX,
+    Kind,
+    Option,
+    Options,
+    PluginDecl,
+    common_options,
+)
+
+ROWS_MAX = (2**63 - 1) // PARALLELISM_MAX  # of one reader: all rows of a job have a number
+SPLITS_MAX = 10_000
 
 _MODES = ("RANGE", "TEMPLATE")
 # By type: the kind of its values and the largest one, which is exclusive.
@@ -47,10 +57,24 @@ FAKE_SOURCE = PluginDecl(
         (
             Option("schema", Kind.SCHEMA, vectors=False, doc="The columns to make up."),
             Option("rows", Kind.JSON, doc="Rows to give as they are: [{kind, fields}]."),
-            Option("row.num", Kind.INT, 5, minimum=0, doc="Rows of each reader."),
-            Option("split.num", Kind.INT, 1, minimum=1, doc="Splits of each reader."),
-            Option("split.read-interval", Kind.INT, 1, minimum=0, doc="In ms, between splits."),
-            Option("split.row", Kind.INT, doc="Without effect, as in SeaTunnel."),
+            Option("row.num", Kind.INT, 5, minimum=0, maximum=ROWS_MAX, doc="Rows of each reader."),
+            Option(
+                "split.num",
+                Kind.INT,
+                1,
+                minimum=1,
+                maximum=SPLITS_MAX,
+                doc="Splits of each reader; each gives all `rows`.",
+            ),
+            Option(
+                "split.read-interval",
+                Kind.INT,
+                1,
+                minimum=0,
+                doc="In ms, between splits.",
+                idle="rows are made as fast as they are read",
+            ),
+            Option("split.row", Kind.INT, doc="As in SeaTunnel.", idle="nothing reads it"),
             _size("map.size", 5),
             _size("array.size", 5),
             _size("bytes.length", 5),

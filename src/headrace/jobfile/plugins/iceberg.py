@@ -10,7 +10,17 @@ _SCHEMA_MODES = (
     "ERROR_WHEN_SCHEMA_NOT_EXIST",
     "IGNORE",
 )
+_FORBIDDEN = frozenset("/\\'\"`")
 _DATA_MODES = ("DROP_DATA", "APPEND_DATA", "CUSTOM_PROCESSING", "ERROR_WHEN_DATA_EXISTS")
+
+
+def name_flaw(name: str) -> str | None:
+    """What is wrong with a name that becomes a folder, and part of an identifier."""
+    if not all(name.split(".")):
+        return "it has an empty part; write NAME, or NAME.NAME"
+    wrong = next((c for c in name if c in _FORBIDDEN or not c.isprintable()), None)
+    return None if wrong is None else f"{wrong!r} can't be part of a name"
+
 
 ICEBERG_SINK = PluginDecl(
     name="Iceberg",
@@ -18,9 +28,17 @@ ICEBERG_SINK = PluginDecl(
     doc="Appends to an Iceberg table, exactly once.",
     options=Options(
         (
-            Option("catalog_name", Kind.STRING, doc="Missing: the embedded catalog."),
-            Option("namespace", Kind.STRING, "default"),
-            Option("table", Kind.STRING, required=True, doc="the name of the table to write to."),
+            Option(
+                "catalog_name", Kind.STRING, doc="Missing: the embedded catalog.", flaw=name_flaw
+            ),
+            Option("namespace", Kind.STRING, "default", flaw=name_flaw),
+            Option(
+                "table",
+                Kind.STRING,
+                required=True,
+                doc="the name of the table to write to.",
+                flaw=name_flaw,
+            ),
             Option("iceberg.catalog.config", Kind.MAP, doc="type, warehouse, uri, …"),
             Option("hadoop.config", Kind.MAP),
             Option("iceberg.hadoop-conf-path", Kind.STRING),

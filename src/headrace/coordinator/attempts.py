@@ -1,0 +1,111 @@
+"""How attempts end without success: given back, tried again, or failed for good.
+
+A settle task is tried until its deadline, whatever its worker says: as long as it fails, rows may
+lie staged and unseen, and a catalog that restarts must not decide that they stay so.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from headrace.model.epoch import EpochAt
+from headrace.model.job import PipelineStatus
+from headrace.model.task import TaskKind, TaskStatus
+from headrace.store import jobs, tasks
+from headrace.store.tasks import End, Task
+
+log = logging.getLogger(__name__)
+
+SETTLE_PAUSE_MS = 2_000  # after the first try at settling an epoch; doubled after each
+SETTLE_PAUSE_MAX_MS = 60_000
+SETTLE_DEADLINE_MS = 900_000  # 15 min after it was planned, the job ends without it
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pipeline task belongs."""
+
+    job: jobs.Job
+    pipeline: jobs.Pipeline
+    task: Task
+
+    def at(self, epoch: int) -> EpochAt:
+        return EpochAt(self.job.incarnation, self.pipeline.number, epoch, self.task.claim.execution)
+
+
+def place_of(conn: Connection, task: Task) -> Place:
+    assert task.job_id is not None
+    assert task.pipeline is not None
+    job = jobs.get(conn, task.job_id)
+    assert job is not None, "tasks refer to jobs that exist: a foreign key says so"
+    return Place(job, jobs.pipeline(conn, task.job_id, task.pipeline), task)
+
+
+def give_back(conn: Connection, task: Task) -> None:
+    """Let somebody else claim a task that never ran, or that its worker left in good order."""
+    tasks.give_back(conn, task.claim)
+    if task.kind is TaskKind.PIPELINE and not task.stop:
+        move_pipeline(conn, task, PipelineStatus.SCHEDULED)
+
+
+def attempt_failed(conn: Connection, task: Task, error: str, *, retry: bool, now_ms: int) -> None:
+    """An attempt failed, or its worker is gone: try again while the task may be tried again.
+
+    One that was to stop has stopped: whatever it says of it is a consequence, not the reason.
+    """
+    if task.kind is TaskKind.PIPELINE and task.stop:
+        finish(conn, task, TaskStatus.CANCELED, now_ms=now_ms)
+        move_pipeline(conn, task, PipelineStatus.CANCELING)
+        return
+    pause_ms = _pause_ms(conn, task, retry=retry, now_ms=now_ms)
+    log.warning(
+        "attempt failed",
+        extra={
+            "execution": task.claim.execution,
+            "kind": task.kind,
+            "job": task.job_id,
+            "pipeline": task.pipeline,
+            "again": pause_ms is not None,
+            "reason": error,
+        },
+    )
+    if pause_ms is not None:
+        tasks.give_back(
+            conn, task.claim, failed=True, error=error, now_ms=now_ms, pause_ms=pause_ms
+        )
+        if task.kind is TaskKind.PIPELINE:
+            move_pipeline(conn, task, PipelineStatus.SCHEDULED)
+        return
+    finish(conn, task, TaskStatus.FAILED, error=error, now_ms=now_ms)
+    if task.kind is TaskKind.PIPELINE:
+        move_pipeline(conn, task, PipelineStatus.FAILING, error=error)
+
+
+def _pause_ms(conn: Connection, task: Task, *, retry: bool, now_ms: int) -> int | None:
+    """How long to wait before the next attempt; None: there is none."""
+    if task.kind is TaskKind.SETTLE:
+        doubled_ms = min(SETTLE_PAUSE_MS << min(task.failures, 16), SETTLE_PAUSE_MAX_MS)
+        return None if is_overdue(conn, task, now_ms=now_ms) else doubled_ms
+    if not retry or task.failures >= int(task.payload.get("retry_times", 0)):
+        return None
+    return 1000 * int(task.payload.get("retry_interval_s", 0))
+
+
+def is_overdue(conn: Connection, settle: Task, *, now_ms: int) -> bool:
+    return now_ms - tasks.planned_at_ms(conn, settle.id) >= SETTLE_DEADLINE_MS
+
+
+def finish(
+    conn: Connection, task: Task, status: TaskStatus, *, now_ms: int, error: str | None = None
+) -> None:
+    tasks.finish(conn, [End(task.claim, status, error)], now_ms=now_ms)
+
+
+def move_pipeline(
+    conn: Connection, task: Task, status: PipelineStatus, *, error: str | None = None
+) -> None:
+    place = place_of(conn, task)
+    jobs.change_pipeline(conn, place.job.id, place.pipeline.number, status, error=error)

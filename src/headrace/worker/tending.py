@@ -1,0 +1,73 @@
+"""All that asks the JVM while tasks run, in a thread of its own.
+
+A long pause of the JVM must not look like the death of the worker, so the conversation with the
+leader never asks it anything.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headrace.worker.execution import RUNNING, Execution
+
+log = logging.getLogger(__name__)
+
+TEND_INTERVAL_S = 0.5  # between two looks at the JVM
+
+
+@dataclass(frozen=True, slots=True)
+class Spark:
+    """What is needed of the engine here; the rest is the runner's business."""
+
+    alive: Callable[[], bool]
+    cancel: Callable[[str], None]
+    rows_written: Callable[[str], int | None]
+
+
+class Tending:
+    """Looks after the JVM, and has it cancel and count for the executions that are active."""
+
+    def __init__(
+        self,
+        spark: Spark,
+        active: Callable[[], Sequence[Execution]],
+        *,
+        died: Callable[[], None],
+    ) -> None:
+        self._spark, self._active, self._died = spark, active, died
+        self._soon = threading.Event()
+        self._over = threading.Event()
+        self.jvm_died = False
+
+    def start(self) -> None:
+        threading.Thread(target=self._main, name="tending", daemon=True).start()
+
+    def look_soon(self) -> None:
+        self._soon.set()
+
+    def end(self) -> None:
+        self._over.set()
+
+    def _main(self) -> None:
+        while not self._over.is_set():
+            self._soon.wait(TEND_INTERVAL_S)
+            self._soon.clear()
+            if not self._spark.alive():
+                log.error("Spark's JVM has died")
+                self.jvm_died = True
+                self._died()
+                return
+            for execution in self._active():
+                try:
+                    self._ask(execution)
+                except Exception:
+                    log.exception("Spark did not answer", extra={"execution": execution.id})
+
+    def _ask(self, execution: Execution) -> None:
+        if execution.stopping:
+            self._spark.cancel(execution.id)  # again and again: it only hits jobs that run
+        elif execution.progress.step == RUNNING:
+            execution.live_rows = self._spark.rows_written(execution.id) or 0

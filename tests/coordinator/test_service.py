@@ -1,0 +1,180 @@
+"""A whole coordinator: whatever breaks under it, it leads again or lets somebody else lead."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from headrace.clock import SystemClock
+from headrace.coordinator import writer as writer_module
+from headrace.coordinator.leader import Leadership
+from headrace.coordinator.service import Coordinator, Options
+from headrace.errors import StoreRefused
+from headrace.model.ids import RandomIds
+from headrace.model.job import JobStatus
+from headrace.store import jobs, leases
+from headrace.store.engine import reading
+from headrace.store.hint import SUFFIX
+from tests.coordinator.specs import spec
+
+BOUND_S = 20.0
+LOOK_S = 0.02
+TTL_S = 3.0
+PAUSE_S = 2.6  # longer than a term is trusted, shorter than the ttl
+
+
+class Jumping(SystemClock):
+    """A pause of the whole process: monotonic time jumps on for every thread."""
+
+    paused_s = 0.0
+
+    def monotonic_s(self) -> float:
+        return super().monotonic_s() + self.paused_s
+
+
+def eventually(met: Callable[[], object]) -> None:
+    end_s = SystemClock().monotonic_s() + BOUND_S
+    while not met():
+        assert SystemClock().monotonic_s() < end_s, "it did not happen in time"
+        threading.Event().wait(LOOK_S)
+
+
+def leads(coordinator: Coordinator) -> Leadership:
+    eventually(lambda: coordinator.leading)
+    leading = coordinator.leading
+    assert leading is not None
+    return leading
+
+
+def passes_run(coordinator: Coordinator, key: str) -> bool:
+    """Whether a job that is submitted now is looked at."""
+    job = coordinator.commands.submit(spec(), submission_key=key, group="default").id
+
+    def status() -> JobStatus | None:
+        with reading(coordinator.engine) as conn:
+            found = jobs.get(conn, job)
+        return found and found.status
+
+    eventually(lambda: status() is JobStatus.PENDING)
+    return True
+
+
+Start = Callable[[str], Coordinator]
+
+
+@pytest.fixture
+def clock() -> Jumping:
+    return Jumping()
+
+
+@pytest.fixture
+def start(clock: Jumping) -> Iterator[Start]:
+    started: list[Coordinator] = []
+
+    def start(url: str) -> Coordinator:
+        options = Options(url, f"http://c{len(started)}:1", ttl_s=TTL_S)
+        started.append(Coordinator(options, clock, RandomIds()))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for coordinator in started:
+        coordinator.stop()
+
+
+def refuse(*_: object, **__: object) -> Any:
+    raise StoreRefused("attempt to write a readonly database")
+
+
+@pytest.mark.req("L1", "L2")
+def test_a_leader_that_was_paused_beyond_its_trust_leads_anew_and_works(
+    start: Start, store_url: str, clock: Jumping
+) -> None:
+    coordinator = start(store_url)
+    first = leads(coordinator)
+    assert passes_run(coordinator, "before")
+
+    clock.paused_s += PAUSE_S
+    eventually(first.over.is_set)
+
+    assert leads(coordinator).term.epoch > first.term.epoch
+    assert passes_run(coordinator, "after")
+
+
+def test_a_candidate_that_runs_out_of_files_campaigns_on(
+    start: Start, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = start(sqlite_url)
+    leads(first)
+    really, failed = os.open, threading.Event()
+
+    def no_more_files(path: Any, *args: Any, **named: Any) -> int:
+        if str(path).endswith(SUFFIX):
+            failed.set()
+            raise OSError(errno.EMFILE, "Too many open files")
+        return really(path, *args, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", no_more_files)
+        second = start(sqlite_url)
+        assert failed.wait(BOUND_S)
+    first.stop()
+
+    assert leads(second)
+
+
+def test_a_leader_whose_store_refuses_even_its_resignation_leads_again(
+    start: Start, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = start(sqlite_url)
+    first = leads(coordinator)
+    with monkeypatch.context() as patch:
+        patch.setattr(leases, "renew", refuse)
+        patch.setattr(leases, "resign", refuse)
+        eventually(first.over.is_set)
+        eventually(lambda: coordinator.leading is None)
+
+    assert leads(coordinator).term.epoch > first.term.epoch
+
+
+def test_a_writer_that_can_not_open_the_store_answers_all_the_same(
+    start: Start, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(writer_module, "open_writer", refuse)
+        coordinator = start(sqlite_url)
+        leads(coordinator)
+        with pytest.raises(StoreRefused):
+            coordinator.led().writer.do(lambda _: 1).result(BOUND_S)
+
+    assert coordinator.led().writer.do(lambda _: 1).result(BOUND_S) == 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_term_ends_with_its_writer(start: Start, sqlite_url: str) -> None:
+    def die(_: Connection) -> None:
+        raise SystemExit
+
+    coordinator = start(sqlite_url)
+    first = leads(coordinator)
+    coordinator.led().writer.do(die)
+    eventually(first.over.is_set)
+
+    assert leads(coordinator).term.epoch > first.term.epoch
+    assert coordinator.led().writer.do(lambda _: 1).result(BOUND_S) == 1
+
+
+def test_a_term_whose_threads_are_gone_is_not_renewed(
+    start: Start, sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = start(sqlite_url)
+    first = leads(coordinator)
+    monkeypatch.setattr(coordinator.led(), "works", lambda: False)
+
+    eventually(lambda: (now := coordinator.leading) and now is not first)

@@ -1,0 +1,161 @@
+"""A pipeline's epochs, with sinks that are watched or that fail."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import JsonValue
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.clock import SystemClock
+from headrace.connectors.connector import Committed, Setting, Sink, Staged
+from headrace.model.epoch import EpochAt, EpochStatus
+from headrace.model.jobspec import EnvSpec, PipelineSpec, PluginSpec
+from headrace.model.task import Claim, Lane, TaskKind
+from headrace.protocol.messages import (
+    Acknowledged,
+    Assignment,
+    EpochCompleted,
+    EpochPlanned,
+    Report,
+    TaskEnded,
+)
+from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Plan, Restore, Slice
+from headrace.worker import runner as runner_module
+from headrace.worker.execution import Execution, Run
+from headrace.worker.outbox import Outbox
+from headrace.worker.runner import Runner
+from headrace.worker.spark import WarmSpark
+from tests.worker.leader import BOUND_S
+
+ROWS = 3
+STAGED: JsonValue = {"staged": "x"}
+
+
+class Watched:
+    """A sink that keeps nothing, and remembers what was asked of it."""
+
+    def __init__(self, name: str, swept: list[tuple[str, int, JsonValue]]) -> None:
+        self.name, self._swept = name, swept
+
+    def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
+        return Staged(STAGED, frame.count())
+
+    def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        return Committed(already=False, facts={})
+
+    def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
+        self._swept.append((self.name, at.epoch, handle))
+        raise OSError("the disk is away")
+
+    def abort(self, session: SparkSession, at: EpochAt) -> None:
+        raise AssertionError
+
+
+class Bench:
+    """Runs a task to its end, and grants whatever it reports."""
+
+    def __init__(self, warm: WarmSpark, home: Path) -> None:
+        self.outbox = Outbox(home / "w1", posted=self._grant)
+        self.runner = Runner(warm, SystemClock(), warehouse="file:/nowhere")
+        self.swept: list[tuple[str, int, JsonValue]] = []
+        self.said: list[Report] = []
+
+    def _grant(self) -> None:
+        for report in self.outbox.pending(10):
+            self.said.append(report)
+            plan = report.plan if isinstance(report, EpochPlanned) else None
+            self.outbox.acknowledge([Acknowledged(seq=report.seq, held=True, plan=plan)])
+
+    def run(self, kind: TaskKind, restore: Restore) -> Execution:
+        options: dict[str, Any] = {"row.num": ROWS, "schema": {"fields": {"id": "int"}}}
+        payload = PipelinePayload(
+            job="j1",
+            incarnation="i1",
+            env=EnvSpec(),
+            pipeline=PipelineSpec(
+                number=1,
+                sources=(
+                    PluginSpec(
+                        name="FakeSource-1", plugin="FakeSource", options=options, output="t"
+                    ),
+                ),
+                sinks=tuple(
+                    PluginSpec(name=f"Console-{n}", plugin="Console", inputs=("t",)) for n in (1, 2)
+                ),
+            ),
+            restore=restore,
+        )
+        run: Run = self.runner.settle if kind is TaskKind.SETTLE else self.runner.pipeline
+        task = Assignment(
+            claim=Claim("t", 1), kind=kind, lane=Lane.SLOT, payload=payload.model_dump(mode="json")
+        )
+        execution = Execution(task, self.outbox, run)
+        execution.start()
+        assert execution.ended.wait(BOUND_S)
+        return execution
+
+    def end(self) -> TaskEnded:
+        end = self.said[-1]
+        assert isinstance(end, TaskEnded)
+        return end
+
+
+@pytest.fixture
+def bench(warm: WarmSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    made = Bench(warm, tmp_path)
+
+    def watched(spec: PluginSpec, _: Setting) -> Sink:
+        return Watched(spec.name, made.swept)
+
+    monkeypatch.setattr(runner_module, "make_sink", watched)
+    yield made
+    made.outbox.close()
+
+
+def prepared(epoch: int) -> OpenEpoch:
+    return OpenEpoch(
+        epoch=epoch,
+        status=EpochStatus.PREPARED,
+        plan=Plan(slices={"FakeSource-1": Slice(data=None, after=ROWS, rows=ROWS)}, now_ms=0),
+        handles={f"Console-{n}": {"handle": STAGED, "rows": ROWS} for n in (1, 2)},
+    )
+
+
+def test_a_sweep_that_fails_does_not_fail_what_is_committed(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.run(TaskKind.PIPELINE, Restore())
+
+    assert bench.end().outcome == "SUCCESS"
+    assert [name for name, _, _ in bench.swept] == ["Console-1", "Console-2"]
+    assert caplog.text.count("staged files not swept") == 2
+
+
+def test_several_sinks_of_the_same_rows_are_not_counted_twice(bench: Bench) -> None:
+    execution = bench.run(TaskKind.PIPELINE, Restore())
+
+    assert execution.progress.rows == ROWS
+    [done] = [report for report in bench.said if isinstance(report, EpochCompleted)]
+    assert (done.rows_in, done.rows_out) == (ROWS, 2 * ROWS)  # written, to all sinks together
+
+
+def test_a_settled_epoch_is_swept_after_its_commit(bench: Bench) -> None:
+    bench.run(TaskKind.SETTLE, Restore(open=prepared(1)))
+
+    assert (bench.end().result or {})["outcome"] == "committed"
+    assert bench.swept == [("Console-1", 1, STAGED), ("Console-2", 1, STAGED)]
+
+
+def test_an_epoch_that_a_lost_execution_completed_is_swept_by_the_next_one(bench: Bench) -> None:
+    bench.run(TaskKind.PIPELINE, Restore(epoch=4, open=prepared(5)))
+
+    assert [(epoch, handle) for _, epoch, handle in bench.swept][:4] == [
+        (4, None),
+        (4, None),
+        (5, STAGED),
+        (5, STAGED),
+    ]

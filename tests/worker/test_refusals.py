@@ -1,0 +1,159 @@
+"""What a host does when something refuses: the leader, a thread, an older attempt that stays."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import Refused, Unauthorized
+from headrace.model.task import Claim
+from headrace.protocol.messages import TaskEnded
+from headrace.worker import host as host_module
+from headrace.worker.execution import Execution
+from tests.worker.leader import (
+    BOUND_S,
+    CLOCK,
+    Leader,
+    Worker,
+    assignment,
+    at_work,
+    eventually,
+    given,
+)
+
+FIRST, SECOND, THIRD = (Claim("t", attempt) for attempt in (1, 2, 3))
+
+
+def held(leader: Leader, claim: Claim) -> None:
+    eventually(lambda: claim in {held.claim for held in leader.syncs()[-1].holds})
+
+
+def test_a_worker_that_is_refused_gives_everything_back_before_it_ends(
+    leader: Leader, worker: Worker
+) -> None:
+    given(leader, worker, FIRST)
+    leader.refuses["sync"] = (422, "the message can't be read")
+
+    eventually(lambda: worker.errors)
+
+    assert isinstance(worker.errors.pop(), Refused)
+    assert len(leader.goodbyes()) == 1
+    assert not worker.work.running
+
+
+def test_a_worker_whose_goodbye_is_refused_too_says_the_first_refusal(
+    leader: Leader, worker: Worker
+) -> None:
+    given(leader, worker, FIRST)
+    leader.refuses |= dict.fromkeys(("sync", "goodbye", "wait"), (401, "no"))
+
+    eventually(lambda: worker.errors)
+
+    assert isinstance(worker.errors.pop(), Unauthorized)
+    assert leader.refused.count("goodbye") == 1
+
+
+def test_a_sync_that_was_overtaken_is_followed_by_the_next_one(
+    leader: Leader, worker: Worker
+) -> None:
+    given(leader, worker, FIRST)
+    leader.refuses["sync"] = (422, "sync 4 of worker w1 was overtaken by a later one")
+    eventually(lambda: leader.refused.count("sync") > 1)
+    del leader.refuses["sync"]
+
+    leader.rounds()
+    assert worker.errors == []
+
+
+def test_a_wait_that_is_refused_is_tried_again(leader: Leader, worker: Worker) -> None:
+    eventually(leader.syncs)
+    leader.refuses["wait"] = (422, "who are you")
+
+    eventually(lambda: leader.refused.count("wait") > 2)
+
+
+def test_a_goodbye_is_tried_again_while_a_coordinator_starts(
+    leader: Leader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "GOODBYE_TIMEOUT_S", BOUND_S)
+    with at_work(leader, tmp_path) as worker:
+        given(leader, worker, FIRST)
+        leader.refuses["goodbye"] = (503, "starting")
+        worker.host.stop()
+        eventually(lambda: leader.refused.count("goodbye") > 3)
+        del leader.refuses["goodbye"]
+
+    assert len(leader.goodbyes()) == 1
+
+
+def test_a_goodbye_that_nobody_hears_takes_no_longer_than_its_limit(
+    leader: Leader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "GOODBYE_TIMEOUT_S", 0.5)
+    with at_work(leader, tmp_path):
+        eventually(leader.syncs)
+        leader.refuses["goodbye"] = (503, "gone")
+        began_s = CLOCK.monotonic_s()
+
+    assert 2 < leader.refused.count("goodbye") < 10  # the pauses grow
+    assert CLOCK.monotonic_s() - began_s < 5
+
+
+def test_a_task_whose_thread_can_not_be_started_has_failed_and_the_host_goes_on(
+    leader: Leader, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_: Execution) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Execution, "start", no_thread)
+        leader.give = [assignment()]
+        eventually(lambda: leader.ends() == [(FIRST, "FAILED")])
+
+    ends = [report for sync in leader.syncs() for report in sync.reports]
+    assert isinstance(ends[0], TaskEnded)
+    assert ends[0].retry
+    assert ends[0].error == "RuntimeError: can't start new thread"
+    given(leader, worker, SECOND)
+
+
+def test_an_execution_is_started_without_asking_spark(leader: Leader, worker: Worker) -> None:
+    """pyspark's own thread asks the JVM, which may be dead or paused, where it is started."""
+    given(leader, worker, FIRST)
+
+    [thread] = [thread for thread in threading.enumerate() if thread.name == "t.1"]
+    assert type(thread) is threading.Thread
+
+
+def test_a_stop_reaches_an_attempt_that_waits_for_an_older_one(
+    leader: Leader, worker: Worker
+) -> None:
+    worker.work.deaf.set()
+    given(leader, worker, FIRST)
+    leader.give = [assignment(attempt=2)]
+    held(leader, SECOND)
+    leader.stop = [SECOND]
+
+    eventually(lambda: leader.ends() == [(SECOND, "CANCELED")])
+    assert worker.work.started == ["t.1"]
+
+
+def test_a_third_attempt_waits_for_the_first_also_when_the_second_was_stopped(
+    leader: Leader, worker: Worker
+) -> None:
+    worker.work.deaf.set()
+    given(leader, worker, FIRST)
+    leader.give = [assignment(attempt=2)]
+    held(leader, SECOND)
+    leader.stop, leader.give = [SECOND], [assignment(attempt=3)]
+    held(leader, THIRD)
+    eventually(lambda: leader.ends() == [(SECOND, "CANCELED")])
+    leader.rounds(3)
+    assert worker.work.started == ["t.1"]
+
+    worker.work.deaf.clear()
+
+    eventually(lambda: worker.work.started == ["t.1", "t.3"])
+    assert worker.work.overlaps == 0
