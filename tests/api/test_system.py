@@ -94,7 +94,7 @@ def test_scrapes_at_the_same_time_do_not_see_half_of_each_other(api: TestClient)
     eventually(lambda: api.get("/v1/jobs/mine").json()["status"] == "PENDING")
 
     with ThreadPoolExecutor(SCRAPES) as pool:
-        texts = [text.text for text in pool.map(lambda _: api.get("/metrics"), range(SCRAPES))]
+        texts = [text.text for text in pool.map(api.get, ["/metrics"] * SCRAPES)]
 
     for text in texts:
         assert text.count('headrace_jobs{status="PENDING"} 1.0') == 1

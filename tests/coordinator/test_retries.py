@@ -244,10 +244,10 @@ def test_a_task_that_its_worker_lost_without_a_word_counts_as_a_failure(desk: De
     """Or a worker that can't write down how tasks end would be given it for ever."""
     job, claim = desk.given(spec(retry_times=1))
     for _ in range(2):
-        desk.sync("w1", holds=[])
+        desk.sync("w1", holds=[], free={})
         desk.passes()
-        if (given := desk.sync("w1").assignments) != ():
-            desk.sync("w1", holds=[given[0].claim], free={})
+        for given in desk.sync("w1").assignments:
+            desk.sync("w1", holds=[given.claim], free={})
 
     assert desk.task(claim.task).attempt == 2
     assert desk.status(job) is JobStatus.FAILED

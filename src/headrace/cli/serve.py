@@ -23,17 +23,20 @@ TokenFileOption = Annotated[
     Path | None,
     typer.Option("--token-file", help="File that holds the token.  [default: HEADRACE_TOKEN]"),
 ]
+StoreOption = Annotated[
+    str | None,
+    typer.Option(help="sqlite:///FILE or postgresql://…  [default: HEADRACE_STORE]", metavar="URL"),
+]
+AdvertiseOption = Annotated[
+    str | None,
+    typer.Option(help="Address others reach it under, when not --bind.", metavar="URL"),
+]
 WithParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
 
 def coordinator(
     ctx: typer.Context,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            help="sqlite:///FILE or postgresql://…  [default: HEADRACE_STORE]", metavar="URL"
-        ),
-    ] = None,
+    store: StoreOption = None,
     bind: Annotated[
         str, typer.Option(help="Where to listen; port 0 takes a free one.", metavar="HOST:PORT")
     ] = "127.0.0.1:7300",
@@ -44,10 +47,7 @@ def coordinator(
     heartbeat_timeout: Annotated[
         float, typer.Option(help="Seconds until a silent worker is given up.", min=1, max=86_400)
     ] = HEARTBEAT_TIMEOUT_S,
-    advertise: Annotated[
-        str | None,
-        typer.Option(help="Address others reach it under, when not --bind.", metavar="URL"),
-    ] = None,
+    advertise: AdvertiseOption = None,
     address_file: Annotated[
         Path | None, typer.Option(help="File to write its URL to once it answers.")
     ] = None,

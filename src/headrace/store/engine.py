@@ -139,7 +139,7 @@ def insert_new(conn: Connection, table: Table, **values: object) -> bool:
 def _parse(url: str) -> URL:
     try:
         parsed = make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # ValueError: a port that is no number
         # The text may hold a password, so it is not repeated.
         raise BadSetting(f"the store's URL can not be read; write it as {FORMS}") from error
     match parsed.drivername:
