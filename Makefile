@@ -29,7 +29,7 @@ demo: $(READY) ## a million rows through Spark into an Iceberg table, in one com
 	$(BIN)/headrace run examples/demo.conf
 
 test: $(READY) ## every test but the full kill matrix; also that each requirement is proved
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2
 
 check: $(READY) ## lint, format, types, import contracts, spelling, dependencies, sizes, leaks
 	$(BIN)/ruff check

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,16 +11,11 @@ from headrace.config import Settings
 from headrace.worker.spark import WarmSpark, start_spark, task_session
 from tests.spark.lake import Lake
 
-_HERE = Path(__file__).parent
 
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if _HERE in item.path.parents:
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
-            # pyspark's collect() leaves its socket to the garbage collector, every time.
-            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    item.add_marker(pytest.mark.spark)
+    # pyspark's collect() leaves its socket to the garbage collector, every time.
+    item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStub
 from pyspark.sql import SparkSession
 
 from headrace.worker.spark import WarmSpark, task_session
+from tests.crash.cluster import until
 from tests.spark.lake import Lake, sql
 
 SLOW = "reflect('java.lang.Thread', 'sleep', 200L)"  # in the JVM: a job that lasts
@@ -109,7 +110,9 @@ def test_rows_are_counted_while_a_job_runs(warm: WarmSpark) -> None:
     thread.join(timeout=WAIT_S)
 
     assert any(0 < rows < 3000 for rows in seen), seen
-    assert warm.rows_written("counted") is None
+    until(  # Spark's listener hears of the end a little late
+        lambda: warm.rows_written("counted") is None, limit_s=WAIT_S, what="no job is counted"
+    )
 
 
 @pytest.mark.parametrize("key", ["spark.scheduler.mode", "spark.sql.session.timeZone"])
