@@ -7,8 +7,8 @@ armed from its environment by `arm_from`, e.g. `HEADRACE_SEAMS="epoch running=ki
 
 from __future__ import annotations
 
-import os
 import signal
+import threading
 from collections.abc import Callable
 
 Action = Callable[[], None]
@@ -45,7 +45,8 @@ def arm_from(text: str) -> None:
 
 
 def _signal_self(number: signal.Signals) -> Action:
-    return lambda: os.kill(os.getpid(), number)
+    # To this very thread: sent to the process, another may take it while this one goes on.
+    return lambda: signal.pthread_kill(threading.get_ident(), number)
 
 
 def _nth_time(nth: int, action: Action) -> Action:
