@@ -51,6 +51,11 @@ class LeaderClient:
             trust_env=False,  # a proxy must not stand between a worker and its coordinator
         )
 
+    @property
+    def addresses(self) -> int:
+        """How many coordinators are known; each failed call moves on to the next."""
+        return len(self._urls)
+
     def close(self) -> None:
         self._http.close()
 

@@ -108,7 +108,9 @@ class Host:
                 pause_s = RETRY_PAUSE_S
             except Unavailable as error:
                 log.warning("coordinator away", extra={"reason": str(error)})
-                self._stopping.wait(pause_s)
+                # A round over all addresses takes one pause: dead ones must not keep the leader,
+                # whose clock of our silence is running, waiting for long.
+                self._stopping.wait(pause_s / self._client.addresses)
                 pause_s = min(pause_s * 2, RETRY_PAUSE_MAX_S)
                 continue
             busy = bool(self._active)
