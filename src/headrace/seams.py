@@ -26,6 +26,10 @@ def arm(name: str, action: Action) -> None:
     _armed[name] = action
 
 
+def armed() -> frozenset[str]:
+    return frozenset(_armed)
+
+
 def disarm_all() -> None:
     _armed.clear()
 

@@ -9,7 +9,6 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from headrace.api.routes import workers as routes
 from headrace.model.task import Claim, Lane
 from headrace.protocol.messages import Answer, Goodbye, Held, Register, Registered, Seen, Sync
 from tests.api.conftest import BOUND_S, CLOCK, eventually
@@ -154,16 +153,6 @@ def test_a_message_that_can_not_be_read_is_refused(
     shared: TestClient, body: bytes, said: str
 ) -> None:
     assert said in error_of(post(shared, "sync", body), 422)["message"]
-
-
-def test_a_message_that_is_too_large_is_refused(
-    shared: TestClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(routes, "BODY_BYTES_MAX", 10)
-
-    refused = error_of(post(shared, "sync", b"x" * 11), 422)
-
-    assert refused["message"] == "a message may have 10 bytes at most"
 
 
 def test_a_field_of_a_newer_worker_is_ignored(api: TestClient) -> None:

@@ -13,7 +13,7 @@ from headrace.cli.stores import store_url
 from headrace.config import Settings
 from headrace.errors import BadSetting
 from headrace.logs import is_secret
-from headrace.seams import arm_from, disarm_all
+from headrace.seams import arm_from, armed, disarm_all
 from tests.cli.machine import environment, headrace, one_line_of
 
 LOOPBACK = ("--bind", "127.0.0.1:0")
@@ -96,8 +96,10 @@ def test_a_seam_that_can_not_be_read_is_refused(text: str) -> None:
 def test_seams_are_armed_in_every_form() -> None:
     try:
         arm_from("a = kill; b=stop@3 ;; c=kill@1")
+        assert armed() == {"a", "b", "c"}
     finally:
         disarm_all()
+    assert armed() == frozenset()
 
 
 @pytest.mark.parametrize(

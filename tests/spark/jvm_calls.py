@@ -13,6 +13,8 @@ import sys
 import tempfile
 import time
 
+import pytest
+
 from headrace.config import Settings
 from headrace.errors import TokenSpent
 from headrace.formats.iceberg.commit import commit
@@ -36,12 +38,8 @@ def all_calls(warm: WarmSpark, warehouse: str) -> None:
         aborted = lake.at(2)
         spent = lake.staged(10, aborted)
         abort(session, lake.ref, aborted)
-        try:
+        with pytest.raises(TokenSpent):
             commit(session, lake.ref, spent, aborted)
-        except TokenSpent:
-            pass
-        else:
-            raise AssertionError("a commit after an abort was accepted")
         assert lake.count() == 10
         warm.cancel("calls")
         assert warm.rows_written("calls") is None
