@@ -1,6 +1,6 @@
 """Where rows come from and where they go. A connector is a Source or a Sink, never both.
 
-The runner (worker/runner.py) drives them in the order plan, read, stage, prepare, commit,
+A pipeline (worker/pipeline.py) drives them in the order plan, read, stage, prepare, commit,
 complete. A sink keeps three promises (design: "Authority is fenced where it is used"):
 
 1. *stage* leaves the rows durable and invisible, in a place named by incarnation, pipeline,
@@ -14,13 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import JsonValue
-from pyspark.sql import DataFrame, SparkSession
 
 from headrace.model.epoch import EpochAt
 from headrace.protocol.payloads import Slice
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class Source(Protocol):
         ...
 
     def read(self, session: SparkSession, part: Slice) -> DataFrame: ...
+
+    def empty(self, session: SparkSession) -> DataFrame:
+        """No rows, with the columns that `read` gives: for epochs after its last slice."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

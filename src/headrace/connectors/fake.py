@@ -74,6 +74,9 @@ class FakeSource:
         columns = [self._column(maker, column, span) for column in self._schema.columns]
         return numbers.withColumn("__headrace_hash", row).select(*columns)
 
+    def empty(self, session: SparkSession) -> DataFrame:
+        return session.createDataFrame([], spark_schema(self._schema))  # pyright: ignore[reportUnknownMemberType]
+
     def _seed(self) -> int:
         named = f"{self._setting.incarnation}/{self.name}".encode()
         return int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), signed=True)

@@ -1,28 +1,19 @@
-"""Transforms: from the tables a plugin reads to the one it makes."""
+"""Which transform a plugin's name stands for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from pyspark.sql import DataFrame, SparkSession
-
 from headrace.errors import Refused
 from headrace.model.jobspec import PluginSpec
 from headrace.transforms.sql import SqlTransform
+from headrace.transforms.transform import Transform
 
 
 class HasOptions(Protocol):
     @property
     def options(self) -> Mapping[str, Any]: ...
-
-
-class Transform(Protocol):
-    def __call__(
-        self, session: SparkSession, inputs: Mapping[str, DataFrame], *, now_ms: int
-    ) -> DataFrame:
-        """`inputs` by table name; `now_ms` is what NOW() and its like mean in this epoch."""
-        ...
 
 
 def make_transform(spec: PluginSpec, setting: HasOptions) -> Transform:

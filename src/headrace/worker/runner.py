@@ -1,32 +1,22 @@
-"""Runs a pipeline, epoch by epoch: plan, run, stage, prepare, commit, complete.
-
-After a crash the new owner first finishes the newest prepared epoch from its handles, then runs
-a planned one again on the same slices. N + 1 is committed nowhere before N is committed
-everywhere.
-"""
+"""Runs tasks on this worker's warm session: each in a session of its own."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from headrace.clock import Clock
-from headrace.connectors.connector import Setting, Sink, Source
+from headrace.connectors.connector import Setting
 from headrace.connectors.registry import make_sink, make_source
-from headrace.model.epoch import EpochAt, EpochStatus
 from headrace.model.jobspec import PluginSpec
-from headrace.protocol.messages import EpochCompleted, Json
-from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Plan, Slice
-from headrace.seams import seam
-from headrace.transforms.registry import Transform, make_transform
-from headrace.worker.execution import RUNNING, Execution
+from headrace.protocol.payloads import PipelinePayload
+from headrace.transforms.registry import make_transform
+from headrace.worker.execution import Execution
+from headrace.worker.pipeline import Pipeline, Plugins
 from headrace.worker.settings import Role, settings_for
 from headrace.worker.spark import WarmSpark, task_session
-
-log = logging.getLogger(__name__)
 
 
 class Runner:
@@ -36,182 +26,33 @@ class Runner:
         self._spark, self._clock, self._warehouse = spark, clock, warehouse
 
     def pipeline(self, execution: Execution) -> Mapping[str, Any] | None:
-        payload = PipelinePayload.model_validate(execution.assignment.payload)
         with task_session(self._spark, execution.id) as session:
-            _Pipeline(self, execution, payload, session).run()
+            self._pipeline(execution, session).run()
         return None
 
     def settle(self, execution: Execution) -> Mapping[str, Any] | None:
         """Finish the epoch an ended execution left prepared, or abort the one it left planned."""
-        payload = PipelinePayload.model_validate(execution.assignment.payload)
         with task_session(self._spark, execution.id) as session:
-            return _Pipeline(self, execution, payload, session).settle()
+            return self._pipeline(execution, session).settle()
 
     def noop(self, execution: Execution) -> Mapping[str, Any] | None:
         execution.says("done")
         return None
 
-    @property
-    def clock(self) -> Clock:
-        return self._clock
+    def _pipeline(self, execution: Execution, session: SparkSession) -> Pipeline:
+        payload = PipelinePayload.model_validate(execution.assignment.payload)
+        return Pipeline(execution, payload, self._plugins(payload), session, self._clock)
 
-    @property
-    def warehouse(self) -> str:
-        return self._warehouse
-
-
-class _Pipeline:
-    def __init__(
-        self, runner: Runner, execution: Execution, payload: PipelinePayload, session: SparkSession
-    ) -> None:
-        self._execution, self._payload, self._session = execution, payload, session
-        self._clock = runner.clock
+    def _plugins(self, payload: PipelinePayload) -> Plugins:
         spec = payload.pipeline
 
         def setting(plugin: PluginSpec, role: Role) -> Setting:
-            return settings_for(plugin, role, payload, warehouse=runner.warehouse)
+            return settings_for(plugin, role, payload, warehouse=self._warehouse)
 
-        self._sources: Sequence[Source] = [
-            make_source(plugin, setting(plugin, "source")) for plugin in spec.sources
-        ]
-        self._transforms: Sequence[Transform] = [
-            make_transform(plugin, setting(plugin, "transform")) for plugin in spec.transforms
-        ]
-        self._sinks: Sequence[Sink] = [
-            make_sink(plugin, setting(plugin, "sink")) for plugin in spec.sinks
-        ]
-        self._positions: dict[str, Any] = dict(payload.restore.positions)
-        self._rows = 0
-
-    def _at(self, epoch: int) -> EpochAt:
-        payload = self._payload
-        return EpochAt(payload.incarnation, payload.pipeline.number, epoch, self._execution.id)
-
-    def run(self) -> None:
-        epoch = self._payload.restore.epoch
-        if epoch > 0:
-            self._sweep(epoch, {})  # its owner may have died between completing and sweeping
-        if (left := self._payload.restore.open) is not None:
-            epoch = left.epoch
-            self._resume(left)
-        while (plan := self._next_plan()) is not None:
-            epoch += 1
-            self._epoch(epoch, plan)
-
-    def settle(self) -> Json:
-        left = self._payload.restore.open
-        if left is None:
-            return {"outcome": "nothing"}
-        if left.status is EpochStatus.PREPARED:
-            handles = left.handles or {}
-            done = self._commit(left.epoch, left.plan, handles)
-            self._sweep(left.epoch, handles)
-            return {"outcome": "committed", "completed": done.model_dump(mode="json")}
-        for sink in self._sinks:
-            sink.abort(self._session, self._at(left.epoch))
-        return {"outcome": "aborted"}
-
-    def _resume(self, left: OpenEpoch) -> None:
-        if left.status is EpochStatus.PREPARED:
-            self._finish(left.epoch, left.plan, left.handles or {})
-        else:
-            self._epoch(left.epoch, left.plan)
-
-    def _next_plan(self) -> Plan | None:
-        self._execution.check()
-        slices: dict[str, Slice] = {}
-        for source in self._sources:
-            part = source.plan(self._positions.get(source.name))
-            if part is not None:
-                slices[source.name] = part
-        return Plan(slices=slices, now_ms=self._clock.wall_ms()) if slices else None
-
-    def _epoch(self, epoch: int, proposed: Plan) -> None:
-        plan = self._execution.plan(epoch, proposed)
-        expected = _rows_in(plan)
-        self._execution.says(RUNNING, epoch=epoch, rows=self._rows, expected=expected)
-        seam("epoch running")
-        handles: Json = {}
-        frames = self._frames(plan)
-        for sink, spec in zip(self._sinks, self._payload.pipeline.sinks, strict=True):
-            self._execution.check()
-            frame = _union([frames[name] for name in spec.inputs])
-            staged = sink.stage(self._session, frame, self._at(epoch))
-            handles[sink.name] = {"handle": staged.handle, "rows": staged.rows}
-        self._rows += max((_rows_out(handles, sink) for sink in self._sinks), default=0)
-        self._execution.says("preparing", epoch=epoch, rows=self._rows, expected=expected)
-        self._execution.prepare(epoch, handles)
-        self._finish(epoch, plan, handles)
-
-    def _frames(self, plan: Plan) -> dict[str, DataFrame]:
-        """Every table of the pipeline, by name: what sources read, then what transforms make."""
-        spec = self._payload.pipeline
-        frames: dict[str, DataFrame] = {}
-        for source, plugin in zip(self._sources, spec.sources, strict=True):
-            part = plan.slices.get(source.name)
-            if part is not None:
-                frames[plugin.output or plugin.name] = source.read(self._session, part)
-        for transform, plugin in zip(self._transforms, spec.transforms, strict=True):
-            inputs = {name: frames[name] for name in plugin.inputs}
-            frames[plugin.output or plugin.name] = transform(
-                self._session, inputs, now_ms=plan.now_ms
-            )
-        return frames
-
-    def _finish(self, epoch: int, plan: Plan, handles: Json) -> None:
-        self._execution.complete(self._commit(epoch, plan, handles))
-        for source, part in plan.slices.items():
-            self._positions[source] = part.after
-        self._sweep(epoch, handles)
-        self._execution.says("completed", epoch=epoch, rows=self._rows)
-
-    def _sweep(self, epoch: int, handles: Json) -> None:
-        """The rows are committed: leftovers that can't be deleted now must not fail the job."""
-        for sink in self._sinks:
-            handle = _handle(handles, sink) if handles else None
-            try:
-                sink.sweep(self._session, handle, self._at(epoch))
-            except Exception:
-                facts = {"execution": self._execution.id, "sink": sink.name, "epoch": epoch}
-                log.exception("staged files not swept", extra=facts)
-
-    def _commit(self, epoch: int, plan: Plan, handles: Json) -> EpochCompleted:
-        self._execution.says("committing", epoch=epoch, rows=self._rows)
-        commits: Json = {}
-        for sink in self._sinks:
-            committed = sink.commit(self._session, _handle(handles, sink), self._at(epoch))
-            commits[sink.name] = dict(committed.facts)
-        return EpochCompleted(
-            seq=0,
-            claim=self._execution.claim,
-            epoch=epoch,
-            positions={
-                **self._positions,
-                **{name: part.after for name, part in plan.slices.items()},
-            },
-            rows_in=_rows_in(plan) or 0,
-            rows_out=sum(_rows_out(handles, sink) for sink in self._sinks),
-            commits=commits,
+        return Plugins(
+            sources=[make_source(plugin, setting(plugin, "source")) for plugin in spec.sources],
+            transforms=[
+                make_transform(plugin, setting(plugin, "transform")) for plugin in spec.transforms
+            ],
+            sinks=[make_sink(plugin, setting(plugin, "sink")) for plugin in spec.sinks],
         )
-
-
-def _handle(handles: Json, sink: Sink) -> Any:
-    entry: Any = handles[sink.name]
-    return entry["handle"]
-
-
-def _rows_out(handles: Json, sink: Sink) -> int:
-    entry: Any = handles[sink.name]
-    return int(entry["rows"])
-
-
-def _rows_in(plan: Plan) -> int | None:
-    known = [part.rows for part in plan.slices.values() if part.rows is not None]
-    return sum(known) if len(known) == len(plan.slices) else None
-
-
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    first, *rest = frames
-    for frame in rest:
-        first = first.unionByName(frame)
-    return first
