@@ -14,10 +14,13 @@ from headrace.errors import JobFileUnreadable, Refused
 from headrace.jobfile.check import check_declared, check_spec
 from headrace.jobfile.options import Kind, Option, Options, PluginDecl
 from headrace.jobfile.reader import JOB_FILE_BYTES_MAX, read_job
+from headrace.jobfile.registry import declared
 from headrace.jobfile.resolve import resolved_options
 from headrace.jobfile.secrets import take_secrets, with_secrets
 from headrace.model.jobspec import REDACTED, JobSpec, PluginSpec
 from tests.jobfile.samples import FIRST, JSON, TWO_PIPELINES, job, problem, read
+
+SINKS = ", ".join(declared("sink"))
 
 
 def test_a_job_file_becomes_a_spec(tmp_path: Path) -> None:
@@ -195,8 +198,8 @@ def changed(spec: JobSpec, role: str, **update: object) -> JobSpec:
         ),
         (
             "sinks",
-            {"plugin": "Jdbc"},
-            "Console-1: sink Jdbc is not built yet; built so far: Console, Iceberg",
+            {"plugin": "Kafka"},
+            f"Console-1: sink Kafka is not built yet; built so far: {SINKS}",
         ),
         ("sinks", {"plugin": "console"}, "Console-1: write 'Console' for 'console'"),
         ("sinks", {"inputs": ("b",)}, "Console-1: table 'b' is not made before it is read"),

@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 
 from headrace.config import Settings
 from headrace.worker.spark import WarmSpark, start_spark, task_session
+from tests.postgresql import PostgreSQL
+from tests.spark.base import Base
 from tests.spark.lake import Lake
 
 
@@ -28,7 +30,7 @@ def warm(warehouse: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
     spark = start_spark(
         Settings(),
         warehouse=warehouse,
-        master="local[2]",
+        master="local[2,3]",  # a failed task is tried again, as it is on a cluster
         conf={"spark.sql.shuffle.partitions": "2"},
         log_file=tmp_path_factory.mktemp("logs") / "jvm.log",
     )
@@ -45,3 +47,11 @@ def session(warm: WarmSpark, request: pytest.FixtureRequest) -> Iterator[SparkSe
 @pytest.fixture
 def lake(session: SparkSession, warehouse: str) -> Lake:
     return Lake(session, warehouse)
+
+
+@pytest.fixture
+def base(session: SparkSession, postgresql: PostgreSQL) -> Iterator[Base]:
+    """A database of its own, and a way to it that can be cut."""
+    made = Base(session, postgresql)
+    yield made
+    made.close()

@@ -5,23 +5,40 @@ from __future__ import annotations
 from headrace.connectors.connector import Setting, Sink, Source
 from headrace.connectors.console import ConsoleSink
 from headrace.connectors.fake import FakeSource
+from headrace.connectors.file_source import FileSource
+from headrace.connectors.files import FileSink
 from headrace.connectors.iceberg import IcebergSink
+from headrace.connectors.jdbc.sink import JdbcSink
+from headrace.connectors.jdbc.source import JdbcSource
 from headrace.errors import Refused
 from headrace.model.jobspec import PluginSpec
 
-_SOURCES = {"fakesource": FakeSource}
-_SINKS = {"console": ConsoleSink, "iceberg": IcebergSink}
+_SOURCES = {
+    "fakesource": FakeSource,
+    "hdfsfile": FileSource,
+    "jdbc": JdbcSource,
+    "localfile": FileSource,
+}
+_SINKS = {
+    "console": ConsoleSink,
+    "hdfsfile": FileSink,
+    "iceberg": IcebergSink,
+    "jdbc": JdbcSink,
+    "localfile": FileSink,
+}
 
 
 def make_source(spec: PluginSpec, setting: Setting) -> Source:
     made = _SOURCES.get(spec.plugin.lower())
     if made is None:
-        raise Refused(f"this worker has no source {spec.plugin!r}; known are FakeSource")
+        known = "FakeSource, HdfsFile, Jdbc, LocalFile"
+        raise Refused(f"this worker has no source {spec.plugin!r}; known are {known}")
     return made(spec.name, setting)
 
 
 def make_sink(spec: PluginSpec, setting: Setting) -> Sink:
     made = _SINKS.get(spec.plugin.lower())
     if made is None:
-        raise Refused(f"this worker has no sink {spec.plugin!r}; known are Console, Iceberg")
+        known = "Console, HdfsFile, Iceberg, Jdbc, LocalFile"
+        raise Refused(f"this worker has no sink {spec.plugin!r}; known are {known}")
     return made(spec.name, setting)

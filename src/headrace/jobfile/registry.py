@@ -7,11 +7,29 @@ from headrace.jobfile.nodes import ROLES, Place, Problem, Role
 from headrace.jobfile.options import PluginDecl
 from headrace.jobfile.plugins.console import CONSOLE
 from headrace.jobfile.plugins.fake import FAKE_SOURCE
+from headrace.jobfile.plugins.files import (
+    HDFS_FILE_SINK,
+    HDFS_FILE_SOURCE,
+    LOCAL_FILE_SINK,
+    LOCAL_FILE_SOURCE,
+)
 from headrace.jobfile.plugins.iceberg import ICEBERG_SINK
+from headrace.jobfile.plugins.jdbc import JDBC_SINK, JDBC_SOURCE
 from headrace.jobfile.plugins.sql import SQL
 from headrace.jobfile.suggest import hint
 
-DECLARED: tuple[PluginDecl, ...] = (FAKE_SOURCE, SQL, CONSOLE, ICEBERG_SINK)
+DECLARED: tuple[PluginDecl, ...] = (
+    FAKE_SOURCE,
+    JDBC_SOURCE,
+    LOCAL_FILE_SOURCE,
+    HDFS_FILE_SOURCE,
+    SQL,
+    CONSOLE,
+    ICEBERG_SINK,
+    JDBC_SINK,
+    LOCAL_FILE_SINK,
+    HDFS_FILE_SINK,
+)
 
 _BY_ROLE: dict[Role, dict[str, PluginDecl]] = {
     role: {decl.name.lower(): decl for decl in DECLARED if decl.role == role} for role in ROLES

@@ -118,7 +118,7 @@ def start_callbacks(session: SparkSession) -> None:
 def java_classes(error: JavaError) -> tuple[str, ...]:
     """Simple class names of a Java exception and its causes, outermost first."""
     names: list[str] = []
-    cause = _exception(error)
+    cause = java_exception(error)
     while cause is not None and len(names) < CAUSES_MAX:
         names.append(str(cause.getClass().getSimpleName()))
         cause = cause.getCause()
@@ -127,7 +127,7 @@ def java_classes(error: JavaError) -> tuple[str, ...]:
 
 def java_message(error: JavaError) -> str:
     """One readable line of a Java exception, without its trace."""
-    exception = _exception(error)
+    exception = java_exception(error)
     said = str(exception.getMessage() or exception.getClass().getSimpleName())
     return said.strip().splitlines()[0][:MESSAGE_CHARACTERS_MAX]
 
@@ -139,7 +139,7 @@ def not_granted(error: JavaError, said: str) -> Refused | Unavailable:
     return Refused(said)
 
 
-def _exception(error: JavaError) -> Any:
+def java_exception(error: JavaError) -> Any:
     if isinstance(error, CapturedException):
         return error._origin  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     return cast("Any", error).java_exception

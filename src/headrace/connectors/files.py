@@ -1,0 +1,163 @@
+"""LocalFile and HdfsFile, as sinks: exactly once (formats/files says how)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from pydantic import JsonValue
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.clock import Clock, SystemClock
+from headrace.connectors.connector import Committed, Setting, Staged
+from headrace.connectors.file_target import Target
+from headrace.errors import Refused
+from headrace.formats.files.commit import abort, commit, sweep
+from headrace.formats.files.filesystem import FileSystem
+from headrace.formats.files.manifest import Handle
+from headrace.formats.files.places import PARTITION_EXPRESSION, FileNames, Places
+from headrace.formats.files.text import SEPARATORS
+from headrace.formats.files.writing import Layout, stage
+from headrace.formats.spark_errors import one_line
+from headrace.model.epoch import EpochAt
+
+log = logging.getLogger(__name__)
+
+_EXTENSIONS = {"text": "txt", "csv": "csv", "json": "json", "parquet": "parquet", "orc": "orc"}
+_LINES = {"none": "none", "gzip": "gzip"}
+# By format: SeaTunnel's name of a codec, and Spark's.
+_CODECS: Mapping[str, Mapping[str, str]] = {
+    "text": _LINES,
+    "csv": _LINES,
+    "json": _LINES,
+    "parquet": {
+        "none": "uncompressed",
+        "snappy": "snappy",
+        "gzip": "gzip",
+        "lz4": "lz4raw",
+        "zstd": "zstd",
+    },
+    "orc": {"none": "none", "snappy": "snappy", "zlib": "zlib", "lz4": "lz4", "zstd": "zstd"},
+}
+_ANY_ENCODING = frozenset({"text", "csv", "json"})
+
+
+class FileSink:
+    def __init__(
+        self,
+        name: str,
+        setting: Setting,
+        *,
+        clock: Clock | None = None,
+        files: FileSystem | None = None,
+    ) -> None:
+        self.name = name
+        self._options, self._clock, self._files = setting.options, clock or SystemClock(), files
+        self._target = Target.of(f"sink {name}", setting.options)
+        self._layout = _layout(name, setting.options)
+
+    def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
+        layout = replace(self._layout, hadoop=self._target.settings(session))
+        places = Places(at, self.name)
+        with self._target.local_told():
+            try:
+                handle = stage(session, frame, self._open(session), places, self._names(), layout)
+            except AnalysisException as error:
+                raise Refused(f"sink {self.name}: {one_line(error)}") from error
+        return Staged(handle.model_dump(mode="json"), handle.rows)
+
+    def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        with self._target.told():
+            staged = Handle.model_validate(handle)
+            outcome = commit(self._open(session), Places(at, self.name), staged)
+        moves = outcome.manifest.moves
+        facts: dict[str, JsonValue] = {
+            "folder": self._target.root,
+            "files": len(moves),
+            "rows": outcome.manifest.rows,
+            "bytes": sum(move.bytes for move in moves),
+        }
+        return Committed(outcome.already, facts)
+
+    def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:  # noqa: ARG002
+        # The manifest says all that the handle could.
+        with self._target.told():
+            sweep(self._open(session), Places(at, self.name))
+
+    def abort(self, session: SparkSession, at: EpochAt) -> None:
+        with self._target.told():
+            abort(self._open(session), Places(at, self.name))
+
+    def _open(self, session: SparkSession) -> FileSystem:
+        return self._files or self._target.open(session, exclusive=True)
+
+    def _names(self) -> FileNames:
+        options, layout = self._options, self._layout
+        extension = options.get("filename_extension") or _EXTENSIONS[layout.format]
+        custom = bool(options.get("custom_filename"))
+        return FileNames(
+            expression=str(options["file_name_expression"]) if custom else "${transactionId}",
+            now=datetime.fromtimestamp(self._clock.wall_ms() / 1000, tz=UTC),
+            time_format=str(options["filename_time_format"]),
+            extension="." + str(extension).lstrip(".") + (".gz" if layout.codec == "gzip" else ""),
+            partition_keys=layout.partition_by,
+            partition_expression=str(
+                options.get("partition_dir_expression") or PARTITION_EXPRESSION
+            ),
+            numbered=not layout.single,
+        )
+
+
+def _layout(name: str, options: Mapping[str, Any]) -> Layout:
+    form = str(options.get("file_format_type") or "csv")
+    encoding = str(options.get("encoding") or "UTF-8")
+    if form not in _ANY_ENCODING and encoding.lower() not in {"utf-8", "utf8"}:
+        raise Refused(f"sink {name}: {form} has no 'encoding'; leave it out")
+    layout = Layout(
+        format=form,
+        codec=_codec(name, form, str(options.get("compress_codec") or "none")),
+        delimiter=str(options.get("field_delimiter") or (SEPARATORS[0] if form == "text" else ",")),
+        row_delimiter=str(options.get("row_delimiter") or "\n"),
+        header=bool(options.get("enable_header_write")),
+        encoding=encoding,
+        columns=_list(options.get("sink_columns")),
+        partition_by=_partition_by(name, options),
+        keep_partition_columns=bool(options.get("is_partition_field_write_in_file")),
+        rows_per_file=int(options.get("batch_size") or 0),
+        single=bool(options.get("single_file_mode")),
+        keep_empty=bool(options.get("create_empty_file_when_no_data")),
+    )
+    if layout.header and form == "text" and layout.partition_by:
+        raise Refused(
+            f"sink {name}: text with partitions has no header yet; set file_format_type = csv, "
+            "or leave 'enable_header_write' out"
+        )
+    return layout
+
+
+def _codec(name: str, form: str, wanted: str) -> str:
+    found = _CODECS[form].get(wanted)
+    if found is None:
+        known = ", ".join(_CODECS[form])
+        raise Refused(f"sink {name}: {form} can't be compressed by {wanted!r}; known are {known}")
+    return found
+
+
+def _partition_by(name: str, options: Mapping[str, Any]) -> Sequence[str]:
+    keys = _list(options.get("partition_by"))
+    if options.get("have_partition"):
+        if not keys:
+            raise Refused(f"sink {name}: have_partition = true needs the option 'partition_by'")
+        return keys
+    if keys:  # as in SeaTunnel
+        said = "partition_by has no effect while have_partition is false"
+        log.warning(said, extra={"sink": name})
+    return ()
+
+
+def _list(value: Any) -> list[str]:
+    return [str(item) for item in cast("Sequence[Any]", value or ())]

@@ -1,0 +1,156 @@
+"""Jdbc, as a sink: exactly once, whatever `is_exactly_once` says, since it costs little.
+
+Rows are staged in a table beside the target; one transaction of the database moves them and
+raises the pipeline's mark in `headrace_commits` (commit.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from pydantic import JsonValue
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.connectors.connector import Committed, Setting, Staged
+from headrace.connectors.jdbc.commit import abort, commit, sweep
+from headrace.connectors.jdbc.database import Connection, connected
+from headrace.connectors.jdbc.insert import Insert, read_insert
+from headrace.connectors.jdbc.names import CommitAt, TableName, parts_of
+from headrace.connectors.jdbc.settings import database_of
+from headrace.connectors.jdbc.staging import Handle, stage
+from headrace.connectors.jdbc.target import (
+    check_database,
+    columns_of,
+    create,
+    ensure_marks,
+    located,
+    matched,
+)
+from headrace.errors import Refused
+from headrace.model.epoch import EpochAt
+
+_CREATES = "CREATE_SCHEMA_WHEN_NOT_EXIST"
+
+
+class JdbcSink:
+    def __init__(self, name: str, setting: Setting) -> None:
+        self.name = name
+        self._options = setting.options
+        self._title = f"sink {name}"
+        self._database = database_of(self._title, setting.options)
+        self._refuse_upserts()
+        self._insert = self._read_query()
+        self._in_database, self._target = self._read_target()
+
+    def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
+        with connected(session, self._database, doing="looking at the table") as connection:
+            check_database(connection, self._database, self._in_database)
+            target = located(connection, self._target)
+            columns = self._columns(connection, target, frame)
+            ensure_marks(connection, self._database, target)
+        handle = stage(
+            session,
+            frame,
+            self._database,
+            target,
+            CommitAt(at, self.name),
+            columns=columns,
+            batch_size=int(self._options.get("batch_size") or 1000),
+        )
+        return Staged(handle.model_dump(mode="json"), handle.rows)
+
+    def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        outcome = commit(
+            session,
+            self._database,
+            Handle.model_validate(handle),
+            CommitAt(at, self.name),
+            tries_max=int(self._options.get("max_commit_attempts") or 1),
+        )
+        facts: dict[str, JsonValue] = {
+            "database": str(self._database),
+            "table": str(Handle.model_validate(handle).target_table),
+        }
+        if outcome.spent.epoch == at.epoch:  # the mark says it of its own epoch only
+            facts["rows"] = outcome.spent.rows
+        return Committed(outcome.already, facts)
+
+    def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:  # noqa: ARG002
+        """Of this execution, too: its rows were moved, and nothing refers to the stage table."""
+        sweep(session, self._database, self._target, CommitAt(at, self.name))
+
+    def abort(self, session: SparkSession, at: EpochAt) -> None:
+        abort(session, self._database, self._target, CommitAt(at, self.name))
+
+    def _columns(
+        self, connection: Connection, target: TableName, frame: DataFrame
+    ) -> Sequence[str]:
+        found = columns_of(connection, target)
+        if not found:
+            if (self._options.get("schema_save_mode") or _CREATES) != _CREATES:
+                raise Refused(
+                    f"{self._title}: there is no table {target} in {self._database}; make it, or "
+                    f"set schema_save_mode = {_CREATES}"
+                )
+            named = self._insert.columns if self._insert else None
+            wanted = frame.toDF(*named) if named and len(named) == len(frame.columns) else frame
+            create(connection, self._database, target, wanted.schema, self._keys())
+            found = columns_of(connection, target)
+        named = None
+        if self._insert is not None:
+            named = self._insert.columns or [column.name for column in found]
+        return matched(self._database, target, frame.columns, found, named)
+
+    def _keys(self) -> Sequence[str]:
+        return cast("Sequence[str]", self._options.get("primary_keys") or ())
+
+    def _refuse_upserts(self) -> None:
+        if self._keys() and self._options.get("enable_upsert") is not False:
+            raise Refused(
+                f"{self._title}: 'primary_keys' asks for upserts, which come later; set "
+                "enable_upsert = false to insert every row, or leave 'primary_keys' out"
+            )
+
+    def _read_query(self) -> Insert | None:
+        query = self._options.get("query")
+        if not query:
+            return None
+        if self._options.get("generate_sink_sql"):
+            raise Refused(f"{self._title}: give 'query' or generate_sink_sql = true, not both")
+        try:
+            return read_insert(str(query))
+        except Refused as refused:
+            raise Refused(f"{self._title}: {refused}") from None
+
+    def _read_target(self) -> tuple[str | None, TableName]:
+        """The database that was named, and the table."""
+        named: Any = self._options.get("database")
+        if self._insert is not None:
+            parts = list(self._insert.table)
+        else:
+            table: Any = self._options.get("table")
+            if not table:
+                raise Refused(
+                    f"{self._title} needs generate_sink_sql = true with 'database' and 'table', "
+                    "or 'query'"
+                )
+            parts = parts_of(str(table))
+        return split_name(self._title, parts, database=None if named is None else str(named))
+
+
+def split_name(
+    title: str, parts: Sequence[str], *, database: str | None
+) -> tuple[str | None, TableName]:
+    """table, schema.table or database.schema.table."""
+    match list(parts):
+        case [table]:
+            return database, TableName(None, table)
+        case [schema, table]:
+            return database, TableName(schema, table)
+        case [inside, schema, table] if database in {None, inside}:
+            return inside, TableName(schema, table)
+        case _:
+            raise Refused(
+                f"{title}: {'.'.join(parts)!r} must be table, schema.table or database.schema.table"
+            )

@@ -1,0 +1,256 @@
+"""LocalFile and HdfsFile, as sources and sinks. One set of options; HdfsFile has some more."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from urllib.parse import urlsplit
+
+from headrace.jobfile.nodes import Role
+from headrace.jobfile.options import Kind, Option, Options, PluginDecl, common_options
+from headrace.jobfile.timepattern import filename_pattern_flaw, pattern_flaw
+
+_FORMATS = ("text", "csv", "json", "parquet", "orc")
+_NO_FORMATS = ("excel", "xml", "binary", "markdown")
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "zlib")
+_NO_CODECS = ("lzo", "brotli")
+_ARCHIVES = ("none", "zip", "tar", "tar_gz", "gz")
+_SCHEMA_MODES = (
+    "CREATE_SCHEMA_WHEN_NOT_EXIST",
+    "RECREATE_SCHEMA",
+    "ERROR_WHEN_SCHEMA_NOT_EXIST",
+    "IGNORE",
+)
+_DATA_MODES = ("APPEND_DATA", "DROP_DATA", "ERROR_WHEN_DATA_EXISTS", "CUSTOM_PROCESSING")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
+def path_flaw(path: str) -> str | None:
+    if "${" in path:
+        return "a variable in it has no value; ${table_name} is not built yet"
+    if not urlsplit(path).scheme and not path.startswith("/"):
+        return "it must be absolute, since the worker has a folder of its own"
+    return None
+
+
+def _local_flaw(path: str) -> str | None:
+    if urlsplit(path).scheme not in {"", "file"}:
+        return "it is not local; use HdfsFile"
+    return path_flaw(path)
+
+
+def _name_flaw(expression: str) -> str | None:
+    if "/" in expression or "\\" in expression:
+        return "a file's name has no slash; folders are made by partition_by"
+    unknown = set(_VARIABLE.findall(expression)) - {"transactionId", "now", "uuid"}
+    if unknown:
+        return f"unknown ${{{min(unknown)}}}; known are ${{transactionId}}, ${{now}}, ${{uuid}}"
+    return None if expression else "it is empty"
+
+
+def _folders_flaw(expression: str) -> str | None:
+    unknown = [name for name in _VARIABLE.findall(expression) if not re.fullmatch(r"[kv]\d+", name)]
+    if unknown:
+        return f"unknown ${{{unknown[0]}}}; known are ${{k0}}, ${{v0}}, ${{k1}}, …"
+    return None if _VARIABLE.search(expression) else "it names no partition, e.g. by ${v0}"
+
+
+def _regex_flaw(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return f"it is no regular expression: {error}"
+    return None
+
+
+def _encoding_flaw(name: str) -> str | None:
+    try:
+        codecs.lookup(name)
+    except LookupError:
+        return "there is no such encoding"
+    if "\n".encode(name) != b"\n":
+        return "lines end in other bytes there; known are UTF-8 and those like ASCII, GBK, …"
+    return None
+
+
+def _format(*, default: str | None) -> Option:
+    return Option(
+        "file_format_type",
+        Kind.STRING,
+        default,
+        required=default is None,
+        choices=(*_FORMATS, *_NO_FORMATS),
+        supported=_FORMATS,
+        doc="the format of the files.",
+    )
+
+
+def _not_built(*names: str) -> tuple[Option, ...]:
+    return tuple(Option(name, Kind.JSON, supported=()) for name in names)
+
+
+_DELIMITER = Option(
+    "field_delimiter",
+    Kind.STRING,
+    aliases=("delimiter",),
+    doc="Of text and csv. Missing: `\\u0001` in text, `,` in csv. "
+    "A source of text takes more than one letter as a regular expression.",
+)
+_CODEC = Option(
+    "compress_codec",
+    Kind.STRING,
+    "none",
+    choices=(*_CODECS, *_NO_CODECS),
+    supported=_CODECS,
+    unsupported="is not built: Spark has no such codec",
+    doc="text, csv and json: none, gzip; parquet: none, snappy, gzip, lz4, zstd; "
+    "orc: none, snappy, zlib, lz4, zstd. A source goes by the file's name and content.",
+)
+_ENCODING = Option(
+    "encoding", Kind.STRING, "UTF-8", doc="Of text, csv and json.", flaw=_encoding_flaw
+)
+
+_SOURCE = (
+    _format(default=None),
+    Option("schema", Kind.SCHEMA, vectors=False, doc="The columns; csv and json need it."),
+    _DELIMITER,
+    Option("read_columns", Kind.LIST, doc="Missing: all."),
+    Option(
+        "skip_header_row_number",
+        Kind.INT,
+        0,
+        minimum=0,
+        doc="Lines at the top of each file; csv: 0 or 1. A text file is then read as one value, "
+        "and must be smaller than 2 GB.",
+    ),
+    Option("file_filter_pattern", Kind.STRING, doc="Of whole file names.", flaw=_regex_flaw),
+    Option(
+        "parse_partition_from_path",
+        Kind.BOOL,
+        default=True,
+        doc="Folders like `k=v` are columns of text.",
+    ),
+    Option("date_format", Kind.STRING, flaw=pattern_flaw, doc="Missing: as ISO 8601."),
+    Option("datetime_format", Kind.STRING, flaw=pattern_flaw, doc="Missing: as ISO 8601."),
+    Option("time_format", Kind.STRING, flaw=pattern_flaw, doc="Missing: HH:mm:ss."),
+    _CODEC,
+    _ENCODING,
+    Option("row_delimiter", Kind.STRING, idle="a source's lines end as they do in any text"),
+    Option("archive_compress_codec", Kind.STRING, "none", choices=_ARCHIVES, supported=("none",)),
+    *_not_built("tables_configs", "read_partitions", "null_format", "csv_use_header_line"),
+    *_not_built("sync_mode", "discovery_mode", "enable_file_split", "quote_char", "escape_char"),
+    *_not_built("sheet_name", "xml_row_tag", "xml_use_attr_format"),
+    *common_options("source"),
+)
+
+_SINK = (
+    _format(default="csv"),
+    _DELIMITER,
+    Option("row_delimiter", Kind.STRING, "\n", doc="Of text, csv and json."),
+    Option("enable_header_write", Kind.BOOL, default=False, doc="Of text and csv."),
+    _CODEC,
+    _ENCODING,
+    Option("sink_columns", Kind.LIST, doc="The columns to write. Missing: all."),
+    Option("have_partition", Kind.BOOL, default=False, doc="Whether `partition_by` counts."),
+    Option("partition_by", Kind.LIST),
+    Option(
+        "partition_dir_expression",
+        Kind.STRING,
+        "${k0}=${v0}",
+        flaw=_folders_flaw,
+        doc="The default stands for `k=v` of every key.",
+    ),
+    Option("is_partition_field_write_in_file", Kind.BOOL, default=False),
+    Option(
+        "custom_filename", Kind.BOOL, default=False, doc="Whether `file_name_expression` counts."
+    ),
+    Option(
+        "file_name_expression",
+        Kind.STRING,
+        "${transactionId}",
+        flaw=_name_flaw,
+        doc="Of `${transactionId}`, `${now}` (UTC), `${uuid}`. Without the first, a hash of it is "
+        "added: no file is ever overwritten.",
+    ),
+    Option("filename_time_format", Kind.STRING, "yyyy.MM.dd", flaw=filename_pattern_flaw),
+    Option("filename_extension", Kind.STRING, doc="Missing: that of the format."),
+    Option("batch_size", Kind.INT, 1_000_000, minimum=1, doc="Rows of a file, at most."),
+    Option(
+        "single_file_mode", Kind.BOOL, default=False, doc="One file of each epoch and partition."
+    ),
+    Option("create_empty_file_when_no_data", Kind.BOOL, default=False),
+    Option(
+        "is_enable_transaction",
+        Kind.BOOL,
+        default=True,
+        supported=(True,),
+        unsupported="is not possible: commits are always exactly once",
+    ),
+    Option(
+        "schema_save_mode",
+        Kind.STRING,
+        _SCHEMA_MODES[0],
+        choices=_SCHEMA_MODES,
+        supported=_SCHEMA_MODES[:1],
+    ),
+    Option(
+        "data_save_mode",
+        Kind.STRING,
+        _DATA_MODES[0],
+        choices=_DATA_MODES,
+        supported=_DATA_MODES[:1],
+        unsupported="is not built yet; empty the folder yourself, and use APPEND_DATA",
+    ),
+    Option("tmp_path", Kind.STRING, idle="rows are staged below `path`, on its own file system"),
+    Option("save_mode", Kind.STRING, idle="SeaTunnel does not read it either; see data_save_mode"),
+    Option("parquet_avro_write_timestamp_as_int96", Kind.BOOL, default=False, supported=(False,)),
+    *_not_built("sheet_name", "max_rows_in_memory", "xml_root_tag", "xml_row_tag"),
+    *_not_built("csv_string_quote_mode", "schema_evolution_enabled"),
+    *common_options("sink"),
+)
+
+_HADOOP = (
+    Option(
+        "fs.defaultFS",
+        Kind.STRING,
+        required=True,
+        doc="the file system, e.g. `hdfs://namenode:8020`; a sink needs hdfs or file.",
+    ),
+    Option("hdfs_site_path", Kind.STRING, doc="A file like hdfs-site.xml, on the worker."),
+    *(
+        Option(
+            name,
+            Kind.STRING,
+            supported=(),
+            unsupported="is not built yet; start the worker as that user, with its ticket",
+        )
+        for name in ("remote_user", "kerberos_principal", "kerberos_keytab_path", "krb5_path")
+    ),
+)
+_LOCAL_PATH = Option(
+    "path", Kind.STRING, required=True, doc="a folder, absolute; or one file.", flaw=_local_flaw
+)
+_PATH = Option(
+    "path", Kind.STRING, required=True, doc="a folder, absolute; or one file.", flaw=path_flaw
+)
+
+
+def _declared(name: str, role: Role, doc: str, options: tuple[Option, ...]) -> PluginDecl:
+    return PluginDecl(name=name, role=role, doc=doc, options=Options(options))
+
+
+_READS = (
+    "Reads files. In streaming mode it reads what arrives: files must be moved in whole, and their "
+    "time of modification may be an hour older than that of the newest one read."
+)
+LOCAL_FILE_SOURCE = _declared("LocalFile", "source", _READS, (_LOCAL_PATH, *_SOURCE))
+HDFS_FILE_SOURCE = _declared("HdfsFile", "source", _READS, (_PATH, *_HADOOP, *_SOURCE))
+LOCAL_FILE_SINK = _declared(
+    "LocalFile",
+    "sink",
+    "Writes files to a folder of the worker's machine, exactly once.",
+    (_LOCAL_PATH, *_SINK),
+)
+HDFS_FILE_SINK = _declared(
+    "HdfsFile", "sink", "Writes files to HDFS, exactly once.", (_PATH, *_HADOOP, *_SINK)
+)
