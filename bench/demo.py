@@ -19,7 +19,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from bench.figures import differing, middle, reaches, rounded, turns
+from bench.figures import Side, differing, in_turns, middle, reaches, rounded
 from bench.pipe import Talk, talk
 from bench.processes import START_MAX_S, Child, Coordinator, NotMeasured, child, leading, until
 from bench.result import ROOT, Result, made
@@ -55,7 +55,7 @@ class Took:
     job_s: float | None = None  # started_at to ended_at; of ours only
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Arena:
     """Both contestants, warm."""
 
@@ -66,11 +66,18 @@ class Arena:
     worker: Child
     client: Client
     peer: Talk
+    incarnation: str = ""  # of our latest run
     # What a table should hold, by incarnation.
     expected: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
 
-    def ours(self) -> tuple[Took, str]:
-        """One run of the job, and the incarnation that its rows were made from."""
+    def measure(self, side: Side) -> Took:
+        """One run, which counts only when it wrote the right rows: those of our latest run."""
+        took = self.ours() if side == "ours" else self.theirs()
+        self.check(OURS if side == "ours" else PEER)
+        return took
+
+    def ours(self) -> Took:
+        """One run of the job; its incarnation is what its rows were made from."""
         parts = (self.leader.child, self.worker)
         before_s = [part.cpu_s() for part in parts]
         began_s = time.perf_counter()
@@ -88,18 +95,19 @@ class Arena:
             raise NotMeasured(f"the job is {view.status}: {view.error}")
         job_s = (view.ended_at_ms - view.started_at_ms) / 1000
         cpu_s = [part.cpu_s() - was_s for part, was_s in zip(parts, before_s, strict=True)]
-        return Took(wall_s, sum(cpu_s), cpu_s[0], job_s), self._incarnation(job.id)
+        self.incarnation = self._incarnation(job.id)
+        return Took(wall_s, sum(cpu_s), cpu_s[0], job_s)
 
-    def theirs(self, incarnation: str) -> Took:
+    def theirs(self) -> Took:
         cpu_s = self.peer.child.cpu_s()
         began_s = time.perf_counter()
-        self.peer.ask(do="write", table=PEER, incarnation=incarnation, **self._shape())
+        self.peer.ask(do="write", table=PEER, incarnation=self.incarnation, **self._shape())
         wall_s = time.perf_counter() - began_s
         return Took(wall_s, self.peer.child.cpu_s() - cpu_s)
 
-    def check(self, table: str, incarnation: str) -> None:
-        """Raises NotMeasured unless the table holds this incarnation's rows; then empties it."""
-        found = self.peer.ask(do="facts", table=table)
+    def check(self, table: str) -> None:
+        """Raises NotMeasured unless the table holds the rows of our latest run; then empties it."""
+        found, incarnation = self.peer.ask(do="facts", table=table), self.incarnation
         if incarnation not in self.expected:
             asked = {"do": "expected", "incarnation": incarnation, **self._shape()}
             self.expected[incarnation] = self.peer.ask(**asked)
@@ -118,20 +126,8 @@ class Arena:
 def run(*, quick: bool) -> Iterator[Result]:
     rows = ROWS_QUICK if quick else ROWS
     pairs = PAIRS_QUICK if quick else PAIRS
-    ours: list[Took] = []
-    theirs: list[Took] = []
     with workplace("demo") as folder, _arena(folder, rows=rows) as arena:
-        incarnation = ""
-        for pair, order in enumerate(turns(WARM_UP_PAIRS + pairs)):
-            for who in order:
-                if who == "ours":
-                    took, incarnation = arena.ours()
-                    arena.check(OURS, incarnation)
-                else:  # the rows of our latest run: the very same ones
-                    took = arena.theirs(incarnation)
-                    arena.check(PEER, incarnation)
-                if pair >= WARM_UP_PAIRS:
-                    (ours if who == "ours" else theirs).append(took)
+        ours, theirs = in_turns(arena.measure, pairs=pairs, warm_up_pairs=WARM_UP_PAIRS)
     yield _result(ours, theirs, rows=rows)
 
 

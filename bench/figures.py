@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Better = Literal["lower", "higher"]
+Side = Literal["ours", "peer"]
 PLACES = 3
+
+T = TypeVar("T")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -36,9 +39,22 @@ def reaches(value: float, aim: float, *, better: Better) -> bool:
     return value <= aim if better == "lower" else value >= aim
 
 
-def turns(pairs: int) -> list[tuple[str, str]]:
+def turns(pairs: int) -> list[tuple[Side, Side]]:
     """Who goes first in each pair: the two in turn, so that neither always finds a warm cache."""
     return [("ours", "peer") if pair % 2 == 0 else ("peer", "ours") for pair in range(pairs)]
+
+
+def in_turns(
+    measure: Callable[[Side], T], *, pairs: int, warm_up_pairs: int
+) -> tuple[list[T], list[T]]:
+    """Measure both sides so often, in turns: ours and the peer's, without the first pairs."""
+    kept: dict[Side, list[T]] = {"ours": [], "peer": []}
+    for pair, order in enumerate(turns(warm_up_pairs + pairs)):
+        for side in order:
+            took = measure(side)
+            if pair >= warm_up_pairs:
+                kept[side].append(took)
+    return kept["ours"], kept["peer"]
 
 
 def differing(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:

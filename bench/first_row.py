@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote
 
-from bench.figures import middle, reaches, rounded, turns
+from bench.figures import Side, in_turns, middle, reaches, rounded
 from bench.processes import NotMeasured, child, until
 from bench.result import ROOT, Result, made
 from bench.stores import workplace
@@ -40,16 +40,15 @@ class Took:
 
 
 def run(*, quick: bool) -> Iterator[Result]:
-    ours: list[Took] = []
-    theirs: list[Took] = []
+    pairs = PAIRS_QUICK if quick else PAIRS
     with workplace("first") as folder:
         commands = {"ours": _ours(folder), "peer": _peer(folder)}
         warehouses = {"ours": folder / "home" / "warehouse", "peer": folder / "peer"}
-        for pair, order in enumerate(turns(WARM_UP_PAIRS + (PAIRS_QUICK if quick else PAIRS))):
-            for who in order:
-                took = _time(who, commands[who], warehouses[who], folder)
-                if pair >= WARM_UP_PAIRS:
-                    (ours if who == "ours" else theirs).append(took)
+
+        def measure(side: Side) -> Took:
+            return _time(side, commands[side], warehouses[side], folder)
+
+        ours, theirs = in_turns(measure, pairs=pairs, warm_up_pairs=WARM_UP_PAIRS)
     yield _result(ours, theirs)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import BENCHES
-from bench.figures import Better, differing, percentile, reaches, turns
+from bench.figures import Better, Side, differing, in_turns, percentile, reaches, turns
 from bench.http import BadAnswer, content_length
 from bench.processes import NotMeasured, until
 from bench.result import FIELDS, HEADING, RESULTS, made
@@ -43,6 +43,17 @@ def test_an_aim_is_reached_from_its_own_side(
 
 def test_each_side_goes_first_in_every_other_pair() -> None:
     assert turns(3) == [("ours", "peer"), ("peer", "ours"), ("ours", "peer")]
+
+
+def test_the_first_pairs_are_measured_and_thrown_away() -> None:
+    asked: list[Side] = []
+
+    def measure(side: Side) -> int:
+        asked.append(side)
+        return len(asked)
+
+    assert in_turns(measure, pairs=2, warm_up_pairs=1) == ([4, 5], [3, 6])
+    assert asked == ["ours", "peer", "peer", "ours", "ours", "peer"]
 
 
 def test_a_table_that_differs_in_one_column_is_told_from_the_right_one() -> None:

@@ -16,20 +16,20 @@ from urllib.parse import quote
 import httpx2
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from headrace import errors
-from headrace.errors import BadSetting, CoordinatorUnavailable, HeadraceError, Refused, Unavailable
+from headrace.errors import (
+    BadSetting,
+    CoordinatorUnavailable,
+    HeadraceError,
+    Refused,
+    Unavailable,
+    heard,
+)
 
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 30.0  # a store that is busy answers late; one that hangs must not hang us
 ROUNDS_MAX = 3  # how often each address is tried for one call
 ROUND_PAUSE_S = 0.2
 ERROR_TEXT_MAX = 200  # characters of an answer that is not ours
-
-_KINDS: Mapping[str, type[HeadraceError]] = {
-    name: kind
-    for name, kind in vars(errors).items()
-    if isinstance(kind, type) and issubclass(kind, HeadraceError)
-}
 
 
 class View(BaseModel):
@@ -62,7 +62,7 @@ class ProgressView(View):
 class PipelineView(View):
     number: int
     status: str
-    epoch: int = 0
+    epoch: int = 0  # the last complete one; of a FINISHED pipeline its completed point
     rows_in: int = 0
     rows_out: int = 0
     commits: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
@@ -228,14 +228,11 @@ class _Error(BaseModel):
 
 
 def _error_of(answer: httpx2.Response, url: str) -> HeadraceError:
-    """The error a coordinator raised, raised here: same class, same message.
-
-    Its fields stay behind; only the message travels. So it is made without its constructor.
-    """
+    """The error a coordinator raised; of a class that only a newer one knows, its branch."""
     try:
         body = _Error.model_validate_json(answer.content).error
     except ValidationError:
         text = f"{url} answered {answer.status_code}: {answer.text[:ERROR_TEXT_MAX]}"
         return Unavailable(text) if answer.is_server_error else Refused(text)
-    kind = _KINDS.get(body.kind, Unavailable if answer.is_server_error else Refused)
-    return kind.__new__(kind, body.message)
+    branch = Unavailable if answer.is_server_error else Refused
+    return heard(body.kind, body.message) or branch(body.message)

@@ -16,6 +16,7 @@ HeadraceError
 ├── Fenced                  this process no longer owns what it tried to write   409, never retried
 │   ├── LeaderFenced            another coordinator leads
 │   ├── ClaimLost               the execution is another worker's by now
+│   ├── SyncOvertaken           a later sync of the same worker was heard before this one
 │   └── TokenSpent              the target already holds this commit
 └── Unavailable             the outside world is down, repeating it may help     503, exit 75
     ├── StoreUnavailable
@@ -24,9 +25,14 @@ HeadraceError
     ├── NotLeader               421, with the leader's address
     ├── JarsUnavailable
     └── SparkDied               a worker's JVM has gone; the worker may be started anew   exit 71
+
+Between processes an error travels as the name of its class and its message. Who hears it decides
+by the class, never by the words: they are for people.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 
 class HeadraceError(Exception):
@@ -127,6 +133,14 @@ class ClaimLost(Fenced):
         super().__init__(f"attempt {attempt} of task {task!r} is no longer the current one")
 
 
+class SyncOvertaken(Fenced):
+    """A sync came late: its worker has said a newer one since, which says everything anew."""
+
+    def __init__(self, worker: str, sync: int) -> None:
+        self.worker, self.sync = worker, sync
+        super().__init__(f"sync {sync} of worker {worker} was overtaken by a later one")
+
+
 class TokenSpent(Fenced):
     """The target already holds a commit, or an abort, under this token (E1)."""
 
@@ -169,3 +183,19 @@ class SparkDied(Unavailable):
 
     def __init__(self) -> None:
         super().__init__("Spark's JVM has died; its log says why. Start the worker again")
+
+
+_KINDS: Mapping[str, type[HeadraceError]] = {
+    name: kind
+    for name, kind in list(vars().items())
+    if isinstance(kind, type) and issubclass(kind, HeadraceError)
+}
+
+
+def heard(kind: str, message: str) -> HeadraceError | None:
+    """The error that another process raised: same class, same message; None: no class of ours.
+
+    Its fields stay behind; only the message travels. So it is made without its constructor.
+    """
+    found = _KINDS.get(kind)
+    return found.__new__(found, message) if found else None

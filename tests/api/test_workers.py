@@ -125,7 +125,9 @@ def test_a_sync_that_was_overtaken_is_refused(api: TestClient) -> None:
 
     late = post(api, "sync", Sync(worker="w1", sync=4).model_dump_json())
 
-    assert "sync 4 of worker w1 was overtaken" in error_of(late, 422)["message"]
+    refused = error_of(late, 409)
+    assert refused["kind"] == "SyncOvertaken"
+    assert refused["message"] == "sync 4 of worker w1 was overtaken by a later one"
     assert sync(api, 5).registered
 
 

@@ -49,6 +49,23 @@ def test_a_line_is_said_when_the_step_changes_and_every_few_seconds() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("status", "epoch", "shown"), [("FINISHED", 2, 1), ("FINISHED", 1, 0), ("RUNNING", 2, 2)]
+)
+@pytest.mark.parametrize("step", ["completed", None])
+def test_the_completed_point_is_not_shown_as_an_epoch(
+    status: str, epoch: int, shown: int, step: str | None
+) -> None:
+    """It has the next epoch's id, and a job of one epoch would seem to have had two."""
+    progress = {"step": step, "epoch": shown, "rows": 10} if step else None
+    pipeline = pipeline_view(status, epoch=epoch, progress=progress)
+    text = io.StringIO()
+    lines = Lines(Console(file=text, width=200), FakeClock())
+    lines.job(JobView.model_validate(job_view(status, pipelines=[pipeline])))
+
+    assert text.getvalue().rstrip().endswith(f" · epoch {shown}")
+
+
 def test_what_a_job_waits_for_is_said() -> None:
     text = io.StringIO()
     Lines(Console(file=text, width=200), FakeClock()).job(seen(0, waits_for="2 free slots"))

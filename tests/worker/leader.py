@@ -54,6 +54,7 @@ class Leader:
         self.acknowledges = True
         self.registered = True
         self.refuses: dict[str, tuple[int, str]] = {}  # by verb: status and message
+        self.refuses_as = "Refused"  # the kind
         self.give: list[Assignment] = []
         self.stop: list[Claim] = []
         self.said: list[Said] = []
@@ -67,7 +68,7 @@ class Leader:
         if verb in self.refuses:
             status, message = self.refuses[verb]
             self.refused.append(verb)
-            error = {"kind": "Refused", "message": message}
+            error = {"kind": self.refuses_as, "message": message}
             return httpx2.Response(status, json={"error": error})
         if verb == "wait":
             threading.Event().wait(LOOK_S)

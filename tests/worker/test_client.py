@@ -36,6 +36,11 @@ def says(status: int, text: str = "nonsense") -> Handler:
     return lambda _: httpx2.Response(status, text=text)
 
 
+def refuses(status: int, words: str, *, kind: str | None = "Refused") -> Handler:
+    error = {"message": words} | ({"kind": kind} if kind else {})
+    return lambda _: httpx2.Response(status, json={"error": error})
+
+
 class Cluster:
     """Coordinators by host name, and who was asked."""
 
@@ -125,8 +130,18 @@ def test_a_wrong_token_is_no_reason_to_look_elsewhere() -> None:
     cluster = Cluster(a=says(401), b=leads)
     client = cluster.client("http://a:1", "http://b:1", token="wrong")
 
-    with pytest.raises(Unauthorized, match="HEADRACE_TOKEN"):
+    with pytest.raises(Unauthorized, match="http://a:1 was started with another token"):
         client.sync(SYNC)
+    assert cluster.asked == ["a"]
+
+
+def test_what_a_coordinator_says_about_a_token_is_kept() -> None:
+    words = "coordinator http://a:1 was started with another token; set HEADRACE_TOKEN"
+    client = Cluster(a=refuses(401, words, kind="Unauthorized")).client("http://a:1")
+
+    with pytest.raises(Unauthorized) as raised:
+        client.sync(SYNC)
+    assert str(raised.value) == f"http://a:1: {words}"
 
 
 def test_the_token_is_shown() -> None:
@@ -141,12 +156,56 @@ def test_the_token_is_shown() -> None:
     assert shown == ["Bearer right"]
 
 
-def test_a_refusal_names_the_coordinator_and_its_words() -> None:
-    body = {"error": {"kind": "Refused", "message": "speak version 1"}}
-    cluster = Cluster(a=lambda _: httpx2.Response(422, json=body))
+@pytest.mark.parametrize("status", [403, 413, 415, 422])
+@pytest.mark.parametrize("kind", ["Refused", "ProgramTooOld", "OfANewerRelease", None])
+def test_a_refusal_names_the_coordinator_and_its_words(status: int, kind: str | None) -> None:
+    cluster = Cluster(a=refuses(status, "speak version 1", kind=kind), b=leads)
 
     with pytest.raises(Refused, match="http://a:1: speak version 1"):
-        cluster.client("http://a:1").sync(SYNC)
+        cluster.client("http://a:1", "http://b:1").sync(SYNC)
+    assert cluster.asked == ["a"]
+
+
+def test_a_refusal_without_words_names_its_status() -> None:
+    with pytest.raises(Refused, match="http://a:1: HTTP 413"):
+        Cluster(a=says(413)).client("http://a:1").sync(SYNC)
+
+
+def test_the_words_of_a_refusal_decide_nothing() -> None:
+    words = "the plan of job 'x' was overtaken by a later one"
+    with pytest.raises(Refused, match="was overtaken"):
+        Cluster(a=refuses(422, words)).client("http://a:1").sync(SYNC)
+
+
+def test_an_overtaken_sync_is_known_by_its_kind_and_the_next_goes_to_the_same_leader() -> None:
+    cluster = Cluster(a=refuses(409, "too late", kind="SyncOvertaken"), b=leads)
+    client = cluster.client("http://a:1", "http://b:1")
+
+    with pytest.raises(CoordinatorUnavailable, match="http://a:1: too late"):
+        client.sync(SYNC)
+    cluster.hosts.update(a=leads)
+    client.sync(SYNC)
+
+    assert cluster.asked == ["a", "a"]
+
+
+@pytest.mark.req("L3")
+@pytest.mark.parametrize("kind", ["LeaderFenced", "OfANewerRelease", None])
+def test_a_conflict_is_a_reason_to_ask_the_next(kind: str | None) -> None:
+    """A leader was replaced while it wrote. An older side may not say so by a kind."""
+    cluster = Cluster(a=refuses(409, "term 5 ended", kind=kind), b=leads)
+
+    assert until_answered(cluster.client("http://a:1", "http://b:1")) == ANSWER
+    assert cluster.asked == ["a", "b"]
+
+
+@pytest.mark.req("L3")
+def test_a_leader_is_followed_also_when_no_kind_is_said() -> None:
+    body = {"error": {"message": "does not lead", "leader": "http://b:1"}}
+    cluster = Cluster(a=lambda _: httpx2.Response(421, json=body), b=leads)
+
+    assert until_answered(cluster.client("http://a:1")) == ANSWER
+    assert cluster.asked == ["a", "b"]
 
 
 def test_a_slash_at_the_end_of_an_address_does_no_harm() -> None:

@@ -264,3 +264,17 @@ def test_an_end_that_can_not_be_copied_stays_where_it_is(
         assert said(opened(tmp_path, "second")) == [CLAIM]
 
     assert (tmp_path / "dead" / "1.json").exists()
+
+
+@pytest.mark.parametrize(("limit_bytes", "said_at_once"), [(10**6, 3), (250, 2), (1, 1)])
+def test_no_more_is_said_at_once_than_a_coordinator_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_bytes: int, said_at_once: int
+) -> None:
+    """A single one is said however large it is: who refuses it says why."""
+    monkeypatch.setattr(outbox_module, "REPORT_BYTES_PER_SYNC_MAX", limit_bytes)
+    outbox = opened(tmp_path, "w1")
+    for _ in range(3):
+        outbox.post(planned)
+    assert 80 < len(planned(1).model_dump_json()) < 125
+
+    assert [report.seq for report in outbox.pending(100)] == [1, 2, 3][:said_at_once]

@@ -59,12 +59,41 @@ def test_a_sync_that_was_overtaken_is_followed_by_the_next_one(
     leader: Leader, worker: Worker
 ) -> None:
     given(leader, worker, FIRST)
-    leader.refuses["sync"] = (422, "sync 4 of worker w1 was overtaken by a later one")
+    leader.refuses_as = "SyncOvertaken"
+    leader.refuses["sync"] = (409, "in whatever words")
     eventually(lambda: leader.refused.count("sync") > 1)
     del leader.refuses["sync"]
 
     leader.rounds()
     assert worker.errors == []
+
+
+def test_a_leader_that_was_fenced_does_not_end_a_worker(leader: Leader, worker: Worker) -> None:
+    """It lost the lead between the question and its write; the next leader will answer."""
+    given(leader, worker, FIRST)
+    leader.refuses_as = "LeaderFenced"
+    leader.refuses["sync"] = (409, "leader term 5 ended; the store is at term 6")
+    eventually(lambda: leader.refused.count("sync") > 1)
+    del leader.refuses["sync"]
+
+    leader.rounds()
+    assert worker.errors == []
+
+
+@pytest.mark.parametrize("status", [403, 413, 415])
+def test_a_worker_that_is_not_even_listened_to_ends_with_the_reason(
+    leader: Leader, tmp_path: Path, status: int
+) -> None:
+    leader.refuses["register"] = (status, "that's no way to speak")
+    worker = Worker(leader, tmp_path)
+    worker.start()
+    eventually(lambda: worker.errors)
+    worker.stop()
+
+    [error] = worker.errors
+    assert isinstance(error, Refused)
+    assert str(error) == "http://a:1: that's no way to speak"
+    assert leader.refused == ["register"]
 
 
 def test_a_wait_that_is_refused_is_tried_again(leader: Leader, worker: Worker) -> None:

@@ -2,7 +2,9 @@
 
 With a token, whoever shows it may speak. Without one a coordinator serves this machine only, and
 then a web page must not make a browser speak for it: a name that was pointed at this machine is
-no name of ours (DNS rebinding), and a body has a type that a page can't send unasked.
+no name of ours (DNS rebinding), a body has a type that a page can't send unasked, and whatever
+may change something is taken only from who is no page of another place. A browser says of each
+such request where it comes from; programs that are no browser say nothing, and pass.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from headrace.errors import Refused, Unauthorized
 
 OPEN_PATHS = frozenset({"/health"})  # what a load balancer asks; says nothing about jobs
 BODY_BYTES_MAX = 16_000_000
-BODILESS = frozenset({"GET", "HEAD", "OPTIONS"})
+READING = frozenset({"GET", "HEAD", "OPTIONS"})  # change nothing, and have no body
+# What browsers say of a request of our own page, and of one that no page made.
+OUR_SITES = frozenset({b"same-origin", b"none"})
 
 
 class Guard:
@@ -36,8 +40,9 @@ class Guard:
             await self._app(scope, receive, send)
             return
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
-        refusal = self._stranger(scope["path"], headers)
-        if refusal is None and scope["method"] not in BODILESS:
+        reading = scope["method"] in READING
+        refusal = self._stranger(scope["path"], headers, reading=reading)
+        if refusal is None and not reading:
             body = await _read(headers, receive)
             if isinstance(body, bytes):
                 receive = _again(body, receive)
@@ -45,20 +50,35 @@ class Guard:
                 refusal = body
         await (refusal or self._app)(scope, receive, send)
 
-    def _stranger(self, path: str, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
+    def _stranger(
+        self, path: str, headers: Mapping[bytes, bytes], *, reading: bool
+    ) -> JSONResponse | None:
         if self._token is None:
-            host = _host(headers.get(b"host", b""))
-            if host == self._host or is_loopback(host):
-                return None
-            text = (
-                f"coordinator {self._address} has no token, so it answers under its own name only, "
-                f"and not as {host!r}; set HEADRACE_TOKEN on both sides to reach it from elsewhere"
-            )
-            return response_to(Refused(text), 403)
+            return self._foreign_name(headers) or (None if reading else self._foreign_page(headers))
         shown = headers.get(b"authorization", b"")
         if path in OPEN_PATHS or self._is_ours(shown):
             return None
         return response_to(Unauthorized(f"coordinator {self._address}", shown=bool(shown)))
+
+    def _foreign_name(self, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
+        host = _host(headers.get(b"host", b""))
+        if host == self._host or is_loopback(host):
+            return None
+        text = (
+            f"coordinator {self._address} has no token, so it answers under its own name only, "
+            f"and not as {host!r}; set HEADRACE_TOKEN on both sides to reach it from elsewhere"
+        )
+        return response_to(Refused(text), 403)
+
+    def _foreign_page(self, headers: Mapping[bytes, bytes]) -> JSONResponse | None:
+        if _is_own_page(headers):
+            return None
+        origin = headers.get(b"origin", b"another place").decode("latin-1")
+        text = (
+            f"coordinator {self._address} has no token, so it does nothing for a web page of "
+            f"{origin}; use the `headrace` command, or set HEADRACE_TOKEN and show it"
+        )
+        return response_to(Refused(text), 403)
 
     def _is_ours(self, shown: bytes) -> bool:
         assert self._token is not None
@@ -81,6 +101,18 @@ def _host(header: bytes) -> str:
         return urlsplit(f"//{header.decode('latin-1')}").hostname or ""
     except ValueError:
         return ""
+
+
+def _is_own_page(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether our own page sent it, or no page at all.
+
+    Browsers name the site only towards loopback and https; the origin they always name.
+    """
+    site, origin = headers.get(b"sec-fetch-site"), headers.get(b"origin")
+    if site is not None:
+        return site in OUR_SITES
+    host = headers.get(b"host", b"").lower()
+    return origin is None or origin.lower().partition(b"://")[2] == host
 
 
 async def _read(headers: Mapping[bytes, bytes], receive: Receive) -> bytes | JSONResponse:

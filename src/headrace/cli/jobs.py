@@ -9,9 +9,12 @@ import typer
 from headrace.cli.context import Context, CoordinatorOption, HomeOption, urls_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from headrace.client import Client, JobView
+    from rich.table import Table
+
+    from headrace.client import Client, JobView, View
 
 app = typer.Typer(help="See and stop jobs.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -28,15 +31,9 @@ def list_jobs(
     """List jobs."""
     cli = Context.of(ctx)
     views = _client(cli, coordinator, home).jobs(running=running)
-    if cli.output == "json":
-        cli.show_json([view.model_dump(mode="json") for view in views])
-        return
-    if not views:
-        typer.echo("no jobs")
-        return
     from headrace.cli.summary import jobs_table
 
-    cli.stdout().print(jobs_table(views))
+    _show_all(cli, views, lambda: jobs_table(views), none="no jobs")
 
 
 @app.command()
@@ -47,8 +44,7 @@ def show(
     home: HomeOption = None,
 ) -> None:
     """Show a job and its pipelines."""
-    cli = Context.of(ctx)
-    _show(cli, _client(cli, coordinator, home).job(job))
+    _ask_and_show(ctx, coordinator, home, lambda client: client.job(job))
 
 
 @app.command()
@@ -59,8 +55,7 @@ def cancel(
     home: HomeOption = None,
 ) -> None:
     """Stop a job; its sinks keep what was committed."""
-    cli = Context.of(ctx)
-    _show(cli, _client(cli, coordinator, home).cancel_job(job))
+    _ask_and_show(ctx, coordinator, home, lambda client: client.cancel_job(job))
 
 
 def workers(
@@ -69,15 +64,9 @@ def workers(
     """List workers and what they run."""
     cli = Context.of(ctx)
     views = _client(cli, coordinator, home).workers()
-    if cli.output == "json":
-        cli.show_json([view.model_dump(mode="json") for view in views])
-        return
-    if not views:
-        typer.echo("no workers")
-        return
     from headrace.cli.summary import workers_table
 
-    cli.stdout().print(workers_table(views))
+    _show_all(cli, views, lambda: workers_table(views), none="no workers")
 
 
 def _client(cli: Context, coordinator: str | None, home: Path | None) -> Client:
@@ -88,7 +77,22 @@ def _client(cli: Context, coordinator: str | None, home: Path | None) -> Client:
     return cli.client(upfile.coordinators(settings.home, urls_of(coordinator or "")), settings)
 
 
-def _show(cli: Context, view: JobView) -> None:
+def _show_all(
+    cli: Context, views: Sequence[View], table: Callable[[], Table], *, none: str
+) -> None:
+    if cli.output == "json":
+        cli.show_json([view.model_dump(mode="json") for view in views])
+    elif views:
+        cli.stdout().print(table())
+    else:
+        typer.echo(none)
+
+
+def _ask_and_show(
+    ctx: typer.Context, coordinator: str | None, home: Path | None, ask: Callable[[Client], JobView]
+) -> None:
+    cli = Context.of(ctx)
+    view = ask(_client(cli, coordinator, home))
     if cli.output == "json":
         cli.show_json(view.model_dump(mode="json"))
         return

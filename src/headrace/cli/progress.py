@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 from headrace.cli.watch import Display
 from headrace.client import JobView, PipelineView
 from headrace.clock import Clock
+from headrace.model.job import PipelineStatus
 
 PLAIN_EVERY_S = 5.0
 DESCRIPTION_MAX = 100  # characters
@@ -29,11 +30,17 @@ class Seen:
     @classmethod
     def of(cls, pipeline: PipelineView) -> Seen:
         """From what its execution says of itself, or else from what is committed."""
-        at = pipeline.progress
+        at, epoch = pipeline.progress, _last_with_rows(pipeline)
         if at is None:
-            return cls(pipeline.rows_out, None, pipeline.epoch, pipeline.status.lower())
+            return cls(pipeline.rows_out, None, epoch, pipeline.status.lower())
         rows = max(at.rows, pipeline.rows_out)
-        return cls(rows, at.rows_expected, max(at.epoch, pipeline.epoch), at.step)
+        return cls(rows, at.rows_expected, max(at.epoch, epoch), at.step)
+
+
+def _last_with_rows(pipeline: PipelineView) -> int:
+    """Its last complete epoch, without the completed point: that is an id with no rows to it."""
+    finished = pipeline.status == PipelineStatus.FINISHED
+    return pipeline.epoch - 1 if finished else pipeline.epoch
 
 
 class Rate:

@@ -1,18 +1,32 @@
 """Speaks the protocol, and finds the leader by itself (L3).
 
 Only the leader answers a worker. Another coordinator says where the leader is; a dead one is
-passed over. Nothing here waits or tries again: one call is one try, and the host decides.
+passed over. Nothing here waits or tries again: one call is one try, and the host decides: it goes
+on after Unavailable, and after Refused it gives everything back and ends with the reason.
+
+An error says by its kind what it is. Without a kind that is known here (an older or newer side, or
+a proxy) its status decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import httpx2
 from pydantic import ValidationError
 
-from headrace.errors import CoordinatorUnavailable, Refused, Unauthorized
+from headrace.errors import (
+    CoordinatorUnavailable,
+    Fenced,
+    HeadraceError,
+    Refused,
+    SyncOvertaken,
+    Unauthorized,
+    Unavailable,
+    heard,
+)
 from headrace.model.task import Lane
 from headrace.protocol.messages import (
     Answer,
@@ -27,9 +41,29 @@ from headrace.protocol.messages import (
 CONNECT_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
 COORDINATORS_MAX = 50  # remembered addresses
-OVERTAKEN = "was overtaken"  # so the leader says of a sync that came late; the next one is in order
+# Not 404: what has no such page is no coordinator, and the next address may be one.
+REFUSALS = frozenset({401, 403, 413, 415, 422})
 
 M = TypeVar("M", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """The body of an error: its words are for people, and its kind is for us."""
+
+    words: str | None = None
+    kind: str | None = None
+    leader: str | None = None
+
+    @classmethod
+    def of(cls, answer: httpx2.Response) -> _Said:
+        try:
+            error = answer.json()["error"]
+            words = str(error["message"])
+        except (ValueError, KeyError, TypeError):  # not from a coordinator
+            return cls()
+        kind, leader = error.get("kind"), error.get("leader")
+        return cls(words, str(kind) if kind else None, str(leader) if leader else None)
 
 
 class LeaderClient:
@@ -43,6 +77,7 @@ class LeaderClient:
         transport: httpx2.BaseTransport | None = None,
     ) -> None:
         self._urls = [url.rstrip("/") for url in urls]
+        self._shows_token = token is not None
         self._at = self._urls[0]
         self._http = httpx2.Client(
             headers={"Authorization": f"Bearer {token}"} if token else {},
@@ -106,23 +141,24 @@ class LeaderClient:
             raise self._elsewhere(f"{self._at} does not answer: {error}") from error
         if answer.is_success:
             return answer
-        return self._not_answered(answer)
+        raise self._error_of(answer)
 
-    def _not_answered(self, answer: httpx2.Response) -> httpx2.Response:
-        try:
-            error = answer.json()["error"]
-            message, leader = str(error["message"]), error.get("leader")
-        except (ValueError, KeyError, TypeError):
-            message, leader = f"HTTP {answer.status_code}", None
-        if answer.status_code == 401:
-            raise Unauthorized
-        if answer.status_code == 421 and leader:
-            raise self._follow(str(leader), message)
-        if answer.status_code in {409, 422} and OVERTAKEN not in message:
-            raise Refused(f"{self._at}: {message}")
-        raise self._elsewhere(f"{self._at}: {message}")
+    def _error_of(self, answer: httpx2.Response) -> HeadraceError:
+        """What the host is to act on. Whatever may go away is CoordinatorUnavailable."""
+        said = _Said.of(answer)
+        message = f"{self._at}: {said.words or f'HTTP {answer.status_code}'}"
+        error = heard(said.kind or "", message)
+        if isinstance(error, SyncOvertaken):
+            return CoordinatorUnavailable(message)  # it leads: the next sync is for it, too
+        if isinstance(error, Fenced | Unavailable) or answer.status_code not in REFUSALS:
+            return self._follow(said.leader, message)
+        if answer.status_code == 401 and not isinstance(error, Unauthorized):
+            return Unauthorized(self._at, shown=self._shows_token)  # a proxy's; in our words
+        return error if isinstance(error, Refused) else Refused(message)
 
-    def _follow(self, leader: str, message: str) -> CoordinatorUnavailable:
+    def _follow(self, leader: str | None, message: str) -> CoordinatorUnavailable:
+        if leader is None:
+            return self._elsewhere(message)
         if leader not in self._urls and len(self._urls) < COORDINATORS_MAX:
             self._urls.append(leader)
         self._at = leader

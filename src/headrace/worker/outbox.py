@@ -8,6 +8,7 @@ an execution die with it, and need no file.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import logging
 import os
 import shutil
@@ -20,7 +21,12 @@ from pydantic import ValidationError
 
 from headrace.errors import ClaimLost, CoordinatorUnavailable, Unavailable
 from headrace.model.task import Claim
-from headrace.protocol.messages import Acknowledged, Report, TaskEnded
+from headrace.protocol.messages import (
+    REPORT_BYTES_PER_SYNC_MAX,
+    Acknowledged,
+    Report,
+    TaskEnded,
+)
 from headrace.seams import seam
 
 log = logging.getLogger(__name__)
@@ -35,6 +41,7 @@ class Posted:
 
     def __init__(self, report: Report) -> None:
         self.report = report
+        self.size_bytes = len(report.model_dump_json().encode())
         self.kept = True  # on disk, where it has to be
         self._answer: Acknowledged | None = None
         self._answered = threading.Event()
@@ -115,9 +122,12 @@ class Outbox:
         os.close(held)
 
     def pending(self, most: int) -> Sequence[Report]:
-        """The oldest reports nobody has acknowledged."""
+        """The oldest reports nobody has acknowledged: no more than a coordinator takes at once."""
         with self._lock:
-            return [posted.report for posted in list(self._pending.values())[:most]]
+            oldest = list(self._pending.values())[:most]
+        sizes = itertools.accumulate(posted.size_bytes for posted in oldest)
+        fitting = sum(size <= REPORT_BYTES_PER_SYNC_MAX for size in sizes)
+        return [posted.report for posted in oldest[: max(1, fitting)]]
 
     def unsaid_ends(self) -> Sequence[Claim]:
         """Executions whose end nobody has acknowledged."""

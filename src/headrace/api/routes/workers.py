@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.api.errors import response_to
 from headrace.coordinator.service import Coordinator
-from headrace.errors import HeadraceError, Refused
+from headrace.errors import HeadraceError, Refused, SyncOvertaken
 from headrace.model.task import Lane
 from headrace.protocol.messages import (
     PROTOCOL_VERSION,
@@ -65,7 +65,7 @@ async def sync(coordinator: Coordinator, request: Request) -> bytes:
     _check_version(said.protocol)
     term = coordinator.led_now()
     if not term.roster.heard(said.worker, said.sync):
-        raise Refused(f"sync {said.sync} of worker {said.worker} was overtaken by a later one")
+        raise SyncOvertaken(said.worker, said.sync)
     answered = coordinator.answers.expect()
     term.writer.put(said, answered)
     answer: Answer = await answered.waiting
