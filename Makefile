@@ -17,7 +17,9 @@ endef
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test check format crash mutants bench docs reference lock changelog clean
+SEEDS ?= 1000
+
+.PHONY: help install demo test check format crash simulate mutants bench docs reference lock changelog clean
 
 help: ## list what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -47,6 +49,9 @@ format: $(READY) ## format the code, and mend what ruff can mend by itself
 
 crash: $(READY) ## kill real processes at every seam (minutes)
 	$(BIN)/pytest -m crash --all-crash
+
+simulate: $(READY) ## look for counterexamples: every single fault, then SEEDS random histories  [SEED=7]
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--single --every-seam --seeds $(SEEDS))
 
 mutants: $(READY) ## remove each guard in a copy; its tests must fail  [ID=L1]
 	$(BIN)/python -m tools.mutants $(ID)

@@ -1,0 +1,234 @@
+"""The processes of a history: coordinators, workers, and the client that submits jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from headrace.coordinator.service import Coordinator, Options
+from headrace.errors import (
+    HeadraceError,
+    NotLeader,
+    Refused,
+    SyncOvertaken,
+    Unavailable,
+)
+from headrace.model.job import JobStatus
+from headrace.model.jobspec import PipelineSpec
+from headrace.model.task import Lane, TaskKind
+from headrace.protocol.messages import Message
+from headrace.protocol.payloads import PipelinePayload
+from headrace.store import jobs
+from headrace.store.engine import reading
+from headrace.worker.client import ANSWER_TIMEOUT_S, LeaderClient
+from headrace.worker.execution import Execution
+from headrace.worker.host import Host, Identity
+from headrace.worker.outbox import Outbox
+from headrace.worker.pipeline import Pipeline, Plugins
+from headrace.worker.tending import Spark
+from tests.simulation.network import Network, NoAnswer
+from tests.simulation.scenario import GROUP, Scenario
+from tests.simulation.stand_ins import awaited
+from tests.simulation.target import ModelSink, ModelSource, Target
+from tests.simulation.world import Process, World
+
+TTL_S = 3.0
+HEARTBEAT_TIMEOUT_S = 6.0
+RESTART_S = (0.2, 2.0)  # until a killed process is started again
+CLIENT_TIMEOUT_S = 5.0
+CLIENT_PAUSE_S = 0.5
+CLIENT_LOOK_S = 0.1
+CLIENT_TRIES_MAX = 1000
+NOT_BEGUN = frozenset({JobStatus.CREATED, JobStatus.PENDING})
+
+
+@dataclass(slots=True)
+class Stage:
+    """What all actors of a history share."""
+
+    world: World
+    network: Network
+    target: Target
+    scenario: Scenario
+    folder: Path
+    ids: int = 0
+
+    def new(self) -> str:
+        self.ids += 1
+        return f"{self.ids:032x}"
+
+
+class CoordinatorActor:
+    def __init__(self, stage: Stage, name: str) -> None:
+        self._stage, self.name = stage, name
+        self.address = f"http://{name}"
+        self.coordinator: Coordinator | None = None
+
+    def __call__(self, process: Process) -> None:
+        options = Options(
+            "sqlite:///simulated",
+            self.address,
+            ttl_s=TTL_S,
+            heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
+        )
+        coordinator = self.coordinator = Coordinator(options, process, self._stage)
+        coordinator.start()
+        self._stage.network.serve(
+            self.address, process, lambda verb, body: self._handle(coordinator, verb, body)
+        )
+
+    def _handle(self, coordinator: Coordinator, verb: str, body: Any) -> Any:
+        """As the routes of the API do it, without HTTP."""
+        match verb:
+            case "sync":
+                term = coordinator.led_now()
+                if not term.roster.heard(body.worker, body.sync):
+                    raise SyncOvertaken(body.worker, body.sync)
+                return term.writer.ask(body).result()
+            case "wait":
+                coordinator.led_now()
+                return awaited(coordinator.bell.wait(**body))
+            case "register":
+                return coordinator.led().register(body)
+            case "goodbye":
+                return coordinator.led().goodbye(body)
+            case _:
+                return self._command(coordinator, verb, body)
+
+    def _command(self, coordinator: Coordinator, verb: str, body: Any) -> jobs.Job | None:
+        match verb:
+            case "submit":
+                job = coordinator.commands.submit(**body)
+            case "cancel":
+                job = coordinator.commands.cancel(body)
+            case "show":
+                with reading(coordinator.engine) as conn:
+                    return jobs.get(conn, body)
+            case _:
+                raise AssertionError(verb)
+        coordinator.look_at(job.id)
+        return job
+
+
+class Client(LeaderClient):
+    """The worker's own client, with the simulated wire in place of HTTP."""
+
+    def __init__(self, network: Network, urls: Sequence[str]) -> None:
+        self._network = network
+        self._urls, self._at = list(urls), urls[0]
+
+    def close(self) -> None:
+        pass
+
+    def _post(self, verb: str, said: Message, kind: Any) -> Any:
+        return self._call(verb, said, timeout_s=ANSWER_TIMEOUT_S)
+
+    def wait(self, worker: str, group: str, free: Sequence[Lane], *, timeout_s: float) -> bool:
+        body = {"worker": worker, "group": group, "free": frozenset(free), "timeout_s": timeout_s}
+        return self._call("wait", body, timeout_s=timeout_s + ANSWER_TIMEOUT_S)
+
+    def _call(self, verb: str, body: Any, *, timeout_s: float) -> Any:
+        try:
+            return self._network.call(self._at, verb, body, timeout_s=timeout_s)
+        except NoAnswer as error:
+            raise self._elsewhere(str(error)) from error
+        except NotLeader as error:
+            raise self._follow(error.leader, str(error)) from error
+        except SyncOvertaken as error:
+            raise Unavailable(str(error)) from error
+        except Refused:
+            raise
+        except HeadraceError as error:
+            raise self._elsewhere(str(error)) from error
+
+
+class WorkerActor:
+    def __init__(self, stage: Stage, name: str) -> None:
+        self._stage, self.name = stage, name
+        self.host: Host | None = None
+
+    def __call__(self, process: Process) -> None:
+        stage, name = self._stage, f"{self.name}.{process.life}"
+        addresses = [f"http://{c}" for c in stage.scenario.coordinators]
+        home = stage.folder / self.name
+        self.host = Host(
+            Identity(name, GROUP, stage.scenario.slots, 2, "host", process.life, f"app-{name}"),
+            Client(stage.network, addresses),
+            Client(stage.network, addresses),
+            lambda posted: Outbox(home / str(process.life), posted=posted),
+            self._runs(process),
+            Spark(alive=lambda: True, cancel=lambda _: None, rows_written=lambda _: 0),
+            process,
+        )
+        self.host.run()
+
+    def _runs(self, process: Process) -> Mapping[TaskKind, Any]:
+        def run(execution: Execution) -> None:
+            self._pipeline(execution, process).run()
+
+        def settle(execution: Execution) -> Any:
+            return self._pipeline(execution, process).settle()
+
+        return {TaskKind.PIPELINE: run, TaskKind.SETTLE: settle}
+
+    def _pipeline(self, execution: Execution, process: Process) -> Pipeline:
+        payload = PipelinePayload.model_validate(execution.assignment.payload)
+        stage, spec = self._stage, payload.pipeline
+        plugins = Plugins(
+            sources=[
+                ModelSource(plugin.name, stage.scenario, execution.id) for plugin in spec.sources
+            ],
+            transforms=(),
+            sinks=cast("Any", self._sinks(spec)),
+        )
+        return Pipeline(execution, payload, plugins, cast("Any", None), process)
+
+    def _sinks(self, spec: PipelineSpec) -> Sequence[ModelSink]:
+        return [
+            ModelSink(p.name, self._stage.target, self._stage.world.problem) for p in spec.sinks
+        ]
+
+
+class ClientActor:
+    """Submits the jobs of a scenario, each until it is accepted, and cancels some."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self.accepted: dict[str, str] = {}  # job id by submission key
+
+    def __call__(self, process: Process) -> None:
+        scenario = self._stage.scenario
+        for number in range(1, scenario.jobs + 1):
+            key, job_id = f"key-{number}", f"job-{number}"
+            body = {
+                "spec": scenario.spec(),
+                "submission_key": key,
+                "job_id": job_id,
+                "group": GROUP,
+            }
+            self._until_answered(process, "submit", body)
+            self.accepted[key] = job_id
+            if scenario.cancel_after_s is not None:
+                self._until_begun(process, job_id)
+                self._stage.world.sleep(scenario.cancel_after_s)
+                self._until_answered(process, "cancel", job_id)
+
+    def _until_begun(self, process: Process, job_id: str) -> None:
+        """Watch until the job has its slots, or has ended before anybody saw it."""
+        for _ in range(CLIENT_TRIES_MAX):
+            job = self._until_answered(process, "show", job_id)
+            if job is not None and job.status not in NOT_BEGUN:
+                return
+            self._stage.world.sleep(CLIENT_LOOK_S)
+
+    def _until_answered(self, process: Process, verb: str, body: Any) -> Any:
+        """A user repeats a command until somebody answers it, at any coordinator."""
+        for _ in range(CLIENT_TRIES_MAX):
+            address = f"http://{process.random.choice(self._stage.scenario.coordinators)}"
+            try:
+                return self._stage.network.call(address, verb, body, timeout_s=CLIENT_TIMEOUT_S)
+            except (NoAnswer, Unavailable):
+                self._stage.world.sleep(CLIENT_PAUSE_S)
+        return None

@@ -1,0 +1,98 @@
+"""What a history is about: so many coordinators, workers and jobs, of this shape."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.model.jobspec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
+
+GROUP = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    coordinators: tuple[str, ...] = ("c1", "c2")
+    workers: tuple[str, ...] = ("w1", "w2")
+    slots: int = 2
+    jobs: int = 1
+    pipelines: int = 1
+    sources: int = 1
+    sinks: int = 1
+    rows: int = 4
+    rows_per_epoch: int = 2
+    changes: bool = False  # sources say something else each time they are read (E2)
+    uneven: bool = False  # sources cut their slices differently each time they plan (E5)
+    retry_times: int = 20
+    cancel_after_s: float | None = None  # counted from when the client sees it run
+
+    @property
+    def actors(self) -> tuple[str, ...]:
+        return (*self.coordinators, *self.workers)
+
+    def spec(self) -> JobSpec:
+        return JobSpec(
+            name="simulated",
+            env=EnvSpec(retry_times=self.retry_times, retry_interval_s=1),
+            pipelines=tuple(self._pipeline(n + 1) for n in range(self.pipelines)),
+        )
+
+    def _pipeline(self, number: int) -> PipelineSpec:
+        tables = tuple(f"rows-{number}-{s}" for s in range(self.sources))
+        return PipelineSpec(
+            number=number,
+            sources=tuple(_source(f"source-{number}-{s}", t) for s, t in enumerate(tables)),
+            sinks=tuple(
+                PluginSpec(name=f"sink-{number}-{s}", plugin="Console", inputs=tables)
+                for s in range(self.sinks)
+            ),
+        )
+
+    def words(self) -> str:
+        """Fields that differ from the plainest scenario, for a command line."""
+        plain = Scenario()
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return json.dumps({n: v for n, v in fields.items() if v != getattr(plain, n)})
+
+    @classmethod
+    def parse(cls, text: str) -> Scenario:
+        """What `words` said."""
+        given: dict[str, Any] = json.loads(text)
+        for name in ("coordinators", "workers"):
+            if name in given:
+                given[name] = tuple(given[name])
+        return replace(cls(), **given)
+
+    def smaller(self) -> Sequence[Scenario]:
+        """Simpler ones, for shrinking."""
+        fields = ("jobs", "pipelines", "sources", "sinks", "rows")
+        found: list[Scenario] = []
+        for name in fields:
+            now = getattr(self, name)
+            if now > (2 if name == "rows" else 1):
+                found.append(replace(self, **{name: now - (2 if name == "rows" else 1)}))
+        if len(self.workers) > 1:
+            found.append(replace(self, workers=self.workers[:-1]))
+        return found
+
+
+def _source(name: str, output: str) -> PluginSpec:
+    options: dict[str, Any] = {"schema": {"fields": {"id": "bigint"}}, "row.num": 1}
+    return PluginSpec(name=name, plugin="FakeSource", options=options, output=output)
+
+
+# The shapes that random histories take. Few, so that the points of each are worth knowing.
+SHAPES: tuple[Scenario, ...] = (
+    Scenario(),
+    Scenario(sinks=2, changes=True),
+    Scenario(pipelines=2, slots=1, rows=2),
+    Scenario(cancel_after_s=0.2, sinks=2, rows=8),
+    Scenario(jobs=2, rows=2, slots=1, workers=("w1",)),
+    Scenario(coordinators=("c1", "c2", "c3"), rows=6),
+    Scenario(cancel_after_s=0.05, rows=6),
+    Scenario(cancel_after_s=0.35, sinks=2, rows=9, uneven=True),
+    Scenario(uneven=True, rows=5, sources=2),
+    Scenario(retry_times=1, changes=True, sinks=2),
+)

@@ -1,0 +1,186 @@
+"""Where rows go: a model of a sink's target that holds rows and tokens as the real ones do.
+
+Stage is durable and invisible; a commit spends the token, or is refused; an abort spends it
+without rows; what was staged goes only then. It takes the steps of the file sink, which are those
+of the others and one more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from pydantic import JsonValue
+
+from headrace.connectors.connector import Committed, Staged
+from headrace.errors import Unavailable
+from headrace.model.epoch import EpochAt
+from headrace.protocol.payloads import Slice
+from headrace.seams import seam
+from tests.simulation.faults import AT_TARGET, Faults
+from tests.simulation.scenario import Scenario
+from tests.simulation.world import the_world
+
+T = TypeVar("T")
+Row = tuple[str, int, str]  # source, number, what it says (of a source that changes: who read it)
+READ_S = (0.01, 0.1)
+Place = tuple[str, int, str]  # incarnation, pipeline, sink
+
+
+@dataclass(slots=True)
+class Table:
+    """One sink's target."""
+
+    rows: list[Row] = field(default_factory=list[Row])
+    mark: int = 0
+    ends: dict[int, str] = field(default_factory=dict[int, str])  # by epoch: committed or aborted
+    staged: dict[tuple[int, str], list[Row]] = field(
+        default_factory=dict[tuple[int, str], list[Row]]
+    )
+    manifests: dict[int, tuple[int, str]] = field(default_factory=dict[int, tuple[int, str]])
+    late: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])  # staged after the end
+
+
+class Target:
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+        self.tables: dict[Place, Table] = defaultdict(Table)
+        self.commits = 0
+
+    def call(self, name: str, effect: Callable[[], T]) -> T:
+        """A call over a wire that may break before the effect, or after it."""
+        self._meet(f"target, before {name}")
+        result = effect()
+        self._meet(f"target, after {name}")
+        return result
+
+    def _meet(self, point: str) -> None:
+        world = the_world()
+        process = world.process
+        assert process is not None
+        world.sleep(process.random.uniform(0.001, 0.02))
+        if self._faults.meet(point, AT_TARGET):
+            raise Unavailable("the target does not answer")
+
+
+class ModelSource:
+    """Rows by number. One that `changes` says something else each time it is read (E2)."""
+
+    def __init__(self, name: str, scenario: Scenario, execution: str) -> None:
+        self.name, self._scenario, self._execution = name, scenario, execution
+
+    def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
+        first = int(position) if isinstance(position, int) else 0
+        rows, most = self._scenario.rows, self._scenario.rows_per_epoch
+        if first >= rows:
+            return None
+        if self._scenario.uneven:
+            process = the_world().process
+            assert process is not None
+            most = process.random.randint(1, 2 * most)
+        end = min(first + most, rows)
+        return Slice(data=[first, end], after=end, rows=end - first, last=end == rows)
+
+    def read(self, session: object, part: Slice) -> Any:
+        process = the_world().process
+        assert process is not None
+        the_world().sleep(process.random.uniform(*READ_S))
+        first, end = cast("list[int]", part.data)
+        said = self._execution if self._scenario.changes else ""
+        return _Frame([(self.name, n, said) for n in range(first, end)])
+
+    def empty(self, session: object) -> Any:
+        return _Frame()
+
+
+class _Frame(list[Row]):
+    """Rows, as far as a pipeline needs a frame."""
+
+    def unionByName(self, other: _Frame) -> _Frame:  # noqa: N802  as Spark names it
+        return _Frame([*self, *other])
+
+
+class ModelSink:
+    def __init__(self, name: str, target: Target, problem: Callable[[str, str], None]) -> None:
+        self.name, self._target, self._problem = name, target, problem
+
+    def _table(self, at: EpochAt) -> Table:
+        return self._target.tables[at.incarnation, at.pipeline, self.name]
+
+    def stage(self, session: object, frame: list[Row], at: EpochAt) -> Staged:
+        table = self._table(at)
+
+        def effect() -> None:
+            table.staged[at.epoch, at.execution] = list(frame)
+            if table.mark >= at.epoch:
+                table.late.add((at.epoch, at.execution))
+
+        seam("before stage")
+        self._target.call("stage", effect)
+        seam("staged")
+        return Staged({"epoch": at.epoch, "execution": at.execution}, len(frame))
+
+    def commit(self, session: object, handle: Any, at: EpochAt) -> Committed:
+        """As files do it: a manifest spends the token, moves follow that anybody may repeat."""
+        table = self._table(at)
+        staged = (int(handle["epoch"]), str(handle["execution"]))
+        seam("before sink commit")
+        already = self._target.call("commit", lambda: self._spend(table, staged, at))
+        seam("manifest written")
+        self._target.call("moves", lambda: self._move(table, at.epoch))
+        seam("sink committed")
+        return Committed(already, {"rows": len(table.rows)})
+
+    def _spend(self, table: Table, staged: tuple[int, str], at: EpochAt) -> bool:
+        seam("in sink transaction")
+        if table.mark >= at.epoch:
+            if table.ends[at.epoch] != "committed":
+                raise Unavailable("the token was spent by an abort")
+            return True
+        self._check_order(at)
+        if staged not in table.staged:
+            self._problem("nothing_deleted_that_may_be_committed", f"{self.name}: {staged}")
+            return False
+        table.manifests[at.epoch] = staged
+        table.mark, table.ends[at.epoch] = at.epoch, "committed"
+        self._target.commits += 1
+        return False
+
+    def _move(self, table: Table, epoch: int) -> None:
+        if (staged := table.manifests.pop(epoch, None)) is not None:
+            table.rows += table.staged.pop(staged)
+
+    def _check_order(self, at: EpochAt) -> None:
+        for (incarnation, pipeline, sink), table in self._target.tables.items():
+            mine = (incarnation, pipeline) == (at.incarnation, at.pipeline)
+            if mine and table.mark < at.epoch - 1:
+                what = f"epoch {at.epoch} at {self.name}, {sink} has {table.mark}"
+                self._problem("no_epoch_before_the_one_before_it", what)
+
+    def sweep(self, session: object, handle: Any, at: EpochAt) -> None:
+        seam("before sweep")
+        self._target.call("sweep", lambda: self._delete(at))  # finishes the moves, too
+
+    def abort(self, session: object, at: EpochAt) -> None:
+        table = self._table(at)
+
+        def spend() -> None:
+            if table.mark < at.epoch:
+                table.mark, table.ends[at.epoch] = at.epoch, "aborted"
+
+        seam("before abort")
+        self._target.call("abort", spend)
+        seam("abort spent")
+        self._target.call("delete", lambda: self._delete(at))
+
+    def _delete(self, at: EpochAt) -> None:
+        table = self._table(at)
+        self._move(table, at.epoch)
+        for staged in [key for key in table.staged if key[0] == at.epoch]:
+            if table.mark < at.epoch:
+                what = f"{self.name}: epoch {at.epoch} staged by {staged[1]}"
+                self._problem("nothing_deleted_that_may_be_committed", what)
+            del table.staged[staged]
+            table.late.discard(staged)
