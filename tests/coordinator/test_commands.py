@@ -19,7 +19,7 @@ from headrace.model.jobspec import REDACTED, JobSpec
 from headrace.seams import arm
 from headrace.store import tx
 from headrace.store.engine import reading
-from headrace.store.jobs import Job, secrets_of
+from headrace.store.jobs import Job, spec_and_secrets_of
 from headrace.store.schema import job_secrets, pipelines
 from headrace.store.schema import jobs as job_rows
 from tests.coordinator.desk import Desk
@@ -203,7 +203,7 @@ def test_a_secret_that_was_left_in_the_options_is_taken_out_of_them(desk: Desk) 
 
     assert SECRET not in everything(desk.store)
     with reading(desk.store) as conn:
-        assert secrets_of(conn, job) == {
+        assert spec_and_secrets_of(conn, job)[1] == {
             "Iceberg-1.iceberg.catalog.config.s3.secret": SECRET,
             "env.spark.hadoop.password": SECRET,
         }

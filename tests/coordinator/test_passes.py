@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
-from sqlalchemy import event, update
+from sqlalchemy import Connection, event, update
 
 from headrace.model.job import JobStatus
+from headrace.model.jobspec import JobSpec
 from headrace.model.task import Claim, Lane, TaskStatus
 from headrace.protocol.messages import TaskEnded
 from headrace.seams import arm
+from headrace.store import jobs, prepared
 from headrace.store.engine import writing
-from headrace.store.schema import jobs as job_rows
 from headrace.store.schema import tasks as task_rows
 from tests.coordinator.desk import TIMEOUT_S, Desk
 from tests.coordinator.specs import failed, planned, spec, stopped, succeeded
@@ -150,13 +152,21 @@ def test_an_answer_lost_after_a_worker_came_back_is_still_said_again(desk: Desk)
     assert heard.assignments == lost.assignments
 
 
-def test_one_broken_job_does_not_stop_the_others(desk: Desk) -> None:
+def test_one_job_whose_pass_breaks_does_not_stop_the_others(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = desk.submit(job_id="a-good")
     broken = desk.submit(job_id="b-broken")
     last = desk.submit(job_id="c-good")
     desk.register("w1", slots=10)
-    with writing(desk.store) as conn:
-        conn.execute(update(job_rows).where(job_rows.c.id == broken).values(spec={"not": "a spec"}))
+    really = jobs.spec_of
+
+    def break_one(conn: Connection, job_id: str) -> JobSpec:
+        if job_id == broken:
+            raise RuntimeError("a bug of ours")
+        return really(conn, job_id)
+
+    monkeypatch.setattr(jobs, "spec_of", break_one)
 
     outcome = desk.pass_()
 
@@ -199,14 +209,20 @@ def test_an_ending_job_that_waits_for_its_worker_costs_no_writes(desk: Desk) -> 
     assert writes.count == 0
 
 
-def test_an_idle_sync_writes_no_row(desk: Desk) -> None:
+def test_an_idle_sync_writes_no_row(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     _, claim = desk.given()
     desk.sync("w1", holds=[claim], free={})
     statements: list[str] = []
+    really = prepared.execute
+
+    def run(conn: Connection, sql: str, *values: Any) -> Any:
+        statements.append(sql)
+        return really(conn, sql, *values)
 
     def note(conn: object, cursor: object, statement: str, *rest: object) -> None:
         statements.append(statement)
 
+    monkeypatch.setattr(prepared, "execute", run)
     event.listen(desk.store, "before_cursor_execute", note)
     desk.sync("w1", holds=[claim])
 

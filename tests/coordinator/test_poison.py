@@ -59,6 +59,28 @@ def test_a_job_that_can_not_be_read_fails_and_stops_no_sync(desk: Desk) -> None:
     assert "upgrade the coordinators" in error
 
 
+@pytest.mark.parametrize("waits_first", [False, True])
+def test_a_job_that_can_not_be_read_at_its_admission_fails_with_the_reason(
+    desk: Desk, *, waits_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken, healthy = desk.submit(), desk.submit()
+    if waits_first:
+        desk.passes()
+        assert desk.status(broken) is JobStatus.PENDING
+    write_spec(desk.store, broken, {"env": {"retry_times": "many, as 'secret' says"}})
+    desk.register("w1")
+
+    desk.passes()
+
+    assert desk.status(broken) is JobStatus.FAILED
+    error = desk.job(broken).error or ""
+    assert f"what the store holds of job {broken!r} can't be read: env.retry_times: " in error
+    assert "was it written by a newer headrace? upgrade the coordinators" in error
+    assert "secret" not in error
+    assert desk.status(healthy) is JobStatus.SCHEDULED
+    assert "reconcile failed" not in caplog.text
+
+
 def test_an_assignment_that_became_unreadable_is_not_said_again(desk: Desk) -> None:
     job = desk.submit()
     desk.register("w1")

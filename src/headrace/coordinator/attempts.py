@@ -39,9 +39,7 @@ class Place:
 def place_of(conn: Connection, task: Task) -> Place:
     assert task.job_id is not None
     assert task.pipeline is not None
-    job = jobs.get(conn, task.job_id)
-    assert job is not None, "tasks refer to jobs that exist: a foreign key says so"
-    return Place(job, jobs.pipeline(conn, task.job_id, task.pipeline), task)
+    return Place(*jobs.with_pipeline(conn, task.job_id, task.pipeline), task)
 
 
 def give_back(conn: Connection, task: Task) -> None:
@@ -107,5 +105,6 @@ def finish(
 def move_pipeline(
     conn: Connection, task: Task, status: PipelineStatus, *, error: str | None = None
 ) -> None:
-    place = place_of(conn, task)
-    jobs.change_pipeline(conn, place.job.id, place.pipeline.number, status, error=error)
+    assert task.job_id is not None
+    assert task.pipeline is not None
+    jobs.change_pipeline(conn, task.job_id, task.pipeline, status, error=error)

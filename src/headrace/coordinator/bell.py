@@ -78,7 +78,7 @@ class Bell:
     def _ring_for(self, planned: Mapping[tuple[str, Lane], int]) -> None:
         left = dict(planned)
         for wait in list(self._waits.values()):
-            lane = next((x for x in wait.free if left.get((wait.group, x), 0) > 0), None)
+            lane = next((x for x in sorted(wait.free) if left.get((wait.group, x), 0) > 0), None)
             if lane is not None:
                 left[wait.group, lane] -= 1
                 self._ring_worker(wait.worker)

@@ -43,8 +43,6 @@ class Commands:
         chosen, incarnation = job_id or self._ids.new(), self._ids.new()
 
         def work(conn: Connection) -> Job:
-            if (known := jobs.by_submission_key(conn, submission_key)) is not None:
-                return known
             if not jobs.insert_job(
                 conn,
                 spec,
@@ -54,7 +52,7 @@ class Commands:
                 group=group,
                 now_ms=self._clock.wall_ms(),
             ):
-                # The same submission, repeated at another node, may have come first just now.
+                # Said before, or at this moment at another node.
                 if (known := jobs.by_submission_key(conn, submission_key)) is not None:
                     return known
                 raise Refused(f"job id {chosen!r} is taken; submit under another id")

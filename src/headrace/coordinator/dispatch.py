@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from headrace.clock import Clock
 from headrace.coordinator import payloads, reports
-from headrace.coordinator.attempts import attempt_failed, give_back, place_of
+from headrace.coordinator.attempts import Place, attempt_failed, give_back, place_of
 from headrace.coordinator.roster import Roster
 from headrace.errors import Refused
 from headrace.model.job import PipelineStatus
@@ -55,7 +55,7 @@ class _Draft:
         return task.assigned is not None and task.assigned <= seen
 
     def answer(self, term: int) -> Answer:
-        return Answer.model_construct(
+        return Answer(
             term=term,
             number=self.number,
             registered=self.worker is not None,
@@ -174,7 +174,7 @@ class Dispatch:
             again = [(task.claim, draft.number) for draft, task in unseen]
             claims.resend(conn, again, term=self._term.epoch)
             for draft, task in unseen:
-                self._give(conn, draft, task, touched, now_ms=now_ms)
+                self._give(conn, draft, task, task.claim, touched, now_ms=now_ms)
 
     def _note_progress(self, conn: Connection, drafts: Sequence[_Draft], touched: Touched) -> None:
         news: list[tuple[Claim, Progress]] = []
@@ -211,28 +211,40 @@ class Dispatch:
         if picks:
             assigns = [Assign(task, draft.sync.worker, draft.number) for draft, task in picks]
             claims.assign(conn, assigns, term=self._term.epoch, now_ms=now_ms)
-            self._move_pipelines(conn, [task for _, task in picks], PipelineStatus.DEPLOYING)
+            picked = [task for _, task in picks]
+            places = self._move_pipelines(conn, picked, PipelineStatus.DEPLOYING)
             for draft, task in picks:
-                given = replace(task, attempt=task.attempt + 1, worker_id=draft.sync.worker)
-                self._give(conn, draft, given, touched, now_ms=now_ms)
+                claim, place = Claim(task.id, task.attempt + 1), places.get(task.id)
+                self._give(conn, draft, task, claim, touched, now_ms=now_ms, place=place)
 
     def _give(
-        self, conn: Connection, draft: _Draft, task: Task, touched: Touched, *, now_ms: int
+        self,
+        conn: Connection,
+        draft: _Draft,
+        task: Task,
+        claim: Claim,
+        touched: Touched,
+        *,
+        now_ms: int,
+        place: Place | None = None,
     ) -> None:
         """Put an assigned task into the answer. One that can't be read fails, and stops nobody."""
         try:
-            draft.assignments.append(payloads.assignment(conn, task, task.claim))
+            draft.assignments.append(payloads.assignment(conn, task, claim, place))
         except Refused as error:
-            attempt_failed(conn, task, str(error), retry=False, now_ms=now_ms)
+            given = replace(task, attempt=claim.attempt, worker_id=draft.sync.worker)
+            attempt_failed(conn, given, str(error), retry=False, now_ms=now_ms)
         if task.job_id:
             touched.jobs.add(task.job_id)
 
     def _move_pipelines(
         self, conn: Connection, moved: Sequence[Task], status: PipelineStatus
-    ) -> None:
+    ) -> Mapping[str, Place]:
+        """By task: where it belongs, as it was read."""
+        places: dict[str, Place] = {}
         for task in moved:
             if task.kind is TaskKind.PIPELINE:
-                place = place_of(conn, task)
+                place = places[task.id] = place_of(conn, task)
                 # A quick worker's first plan comes with the very sync that says it holds the task.
                 overtaken = (
                     status is PipelineStatus.INITIALIZING
@@ -240,6 +252,7 @@ class Dispatch:
                 )
                 if not place.task.stop and not overtaken:
                     jobs.change_pipeline(conn, place.job.id, place.pipeline.number, status)
+        return places
 
 
 def _lock_reported(conn: Connection, drafts: Sequence[_Draft]) -> None:

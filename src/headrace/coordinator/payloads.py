@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
-from headrace.coordinator.attempts import place_of
+from headrace.coordinator.attempts import Place, place_of
 from headrace.errors import Refused
 from headrace.model.task import Claim, TaskKind
 from headrace.model.text import without_nul
@@ -21,19 +21,29 @@ from headrace.store.tasks import Task
 log = logging.getLogger(__name__)
 
 
-def assignment(conn: Connection, task: Task, claim: Claim) -> Assignment:
-    """Refused: what the store holds of the task can't be read, and no other try will read it."""
+def assignment(conn: Connection, task: Task, claim: Claim, place: Place | None) -> Assignment:
+    """Refused: what the store holds of the task can't be read, and no other try will read it.
+
+    `place` saves reading it once more, if it was read for this answer.
+    """
     try:
-        payload = dict(task.payload) if task.kind is TaskKind.NOOP else _pipeline(conn, task)
+        if task.kind is TaskKind.NOOP:
+            payload = dict(task.payload)
+        else:
+            payload = _pipeline(conn, place or place_of(conn, task))
+        return Assignment(claim=claim, kind=task.kind, lane=task.lane, payload=payload)
     except DBAPIError:
         raise  # the store is away, and no row is to blame
     except Exception as error:
         log.exception("task can't be read", extra={"task": task.id, "job": task.job_id})
-        raise Refused(
-            f"what the store holds of job {task.job_id!r} can't be read: {_reason(error)}; was it "
-            "written by a newer headrace? upgrade the coordinators, then submit the job again"
-        ) from error
-    return Assignment.model_construct(claim=claim, kind=task.kind, lane=task.lane, payload=payload)
+        raise unreadable(task.job_id, error) from error
+
+
+def unreadable(job_id: str | None, error: Exception) -> Refused:
+    return Refused(
+        f"what the store holds of job {job_id!r} can't be read: {_reason(error)}; was it "
+        "written by a newer headrace? upgrade the coordinators, then submit the job again"
+    )
 
 
 def _reason(error: Exception) -> str:
@@ -44,16 +54,15 @@ def _reason(error: Exception) -> str:
     return f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
 
 
-def _pipeline(conn: Connection, task: Task) -> dict[str, Any]:
-    place = place_of(conn, task)
-    spec = jobs.spec_of(conn, place.job.id)
+def _pipeline(conn: Connection, place: Place) -> dict[str, Any]:
+    spec, secrets = jobs.spec_and_secrets_of(conn, place.job.id)
     found = epochs.open_one(conn, place.job.incarnation, place.pipeline.number)
     payload = PipelinePayload(
         job=place.job.id,
         incarnation=place.job.incarnation,
         env=spec.env,
         pipeline=next(p for p in spec.pipelines if p.number == place.pipeline.number),
-        secrets=dict(jobs.secrets_of(conn, place.job.id)),
+        secrets=dict(secrets),
         restore=Restore(
             epoch=place.pipeline.epoch,
             positions=dict(place.pipeline.positions),

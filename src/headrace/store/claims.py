@@ -1,7 +1,7 @@
 """Claims: which worker holds which task, as syncs say it.
 
-The statements here run once for a whole batch of syncs, so they are built once and executed with
-many rows. They are the hot path of the coordinator (bench/sync).
+The statements here run once for a whole batch of syncs, with many rows. They are the hot path of
+the coordinator (bench/sync).
 """
 
 from __future__ import annotations
@@ -10,11 +10,25 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, bindparam, func, or_, select, update
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Integer,
+    Text,
+    Update,
+    bindparam,
+    func,
+    or_,
+    select,
+    update,
+)
 
 from headrace.model.task import Claim, Lane, TaskStatus
+from headrace.store.prepared import Prepared, PreparedMany, Said, Statement, one_of
 from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks
-from headrace.store.tasks import COLUMNS, Task, held, to_task
+from headrace.store.task_rows import COLUMNS, Task, held, to_task
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +40,13 @@ class Assign:
     number: int
 
 
-_ASSIGNED_TO = (
-    select(*COLUMNS)
-    .where(
-        tasks.c.worker_id.in_(bindparam("ids", expanding=True)),
-        ASSIGNED_TASK,
-    )
-    .order_by(tasks.c.id)
+_ASSIGNED_TO = Prepared(
+    select(*COLUMNS).where(one_of(tasks.c.worker_id, "ids"), ASSIGNED_TASK).order_by(tasks.c.id)
 )
 
 
 def assigned_to(conn: Connection, worker_ids: Collection[str]) -> Sequence[Task]:
-    return [to_task(row) for row in conn.execute(_ASSIGNED_TO, {"ids": sorted(worker_ids)})]
+    return [to_task(row) for row in _ASSIGNED_TO.rows(conn, {"ids": sorted(worker_ids)})]
 
 
 def is_due(now_ms: Any) -> ColumnElement[bool]:
@@ -46,7 +55,7 @@ def is_due(now_ms: Any) -> ColumnElement[bool]:
     return or_(tasks.c.not_before_ms <= now_ms, begin_ms > now_ms)
 
 
-_CLAIMABLE = (
+_CLAIMABLE = Prepared(
     select(*COLUMNS)
     .where(
         PLANNED_TASK,
@@ -64,34 +73,46 @@ _CLAIMABLE = (
 def claimable(
     conn: Connection, *, group: str, lane: Lane, now_ms: int, most: int
 ) -> Sequence[Task]:
-    rows = conn.execute(_CLAIMABLE, {"group": group, "lane": lane, "now_ms": now_ms, "most": most})
-    return [to_task(row) for row in rows]
+    asked = {"group": group, "lane": lane, "now_ms": now_ms, "most": most}
+    return [to_task(row) for row in _CLAIMABLE.rows(conn, asked)]
 
 
-_ASSIGN = (
-    update(tasks)
-    .where(tasks.c.id == bindparam("task"), tasks.c.attempt == bindparam("was_attempt"))
-    .values(
-        status=TaskStatus.SCHEDULED,
-        worker_id=bindparam("worker"),
-        attempt=bindparam("to_attempt"),
-        assigned_term=bindparam("term"),
-        assigned_number=bindparam("number"),
-        scheduled_at_ms=bindparam("now_ms"),
-        progress=None,
+def _assign(said: Said) -> Update:
+    return (
+        update(tasks)
+        .where(tasks.c.id == said["task"], tasks.c.attempt == said["was_attempt"])
+        .values(
+            status=TaskStatus.SCHEDULED,
+            worker_id=said["worker"],
+            attempt=said["was_attempt"] + 1,
+            assigned_term=said["term"],
+            assigned_number=said["number"],
+            scheduled_at_ms=said["now_ms"],
+            progress=None,
+        )
     )
+
+
+_ASSIGN = PreparedMany(
+    _assign,
+    key=tasks.c.id,
+    task=Text(),
+    was_attempt=Integer(),
+    worker=Text(),
+    term=Integer(),
+    number=Integer(),
+    now_ms=BigInteger(),
 )
 
 
 def assign(conn: Connection, picks: Sequence[Assign], *, term: int, now_ms: int) -> None:
     """Give each picked task to its worker. The picks were locked by `claimable`."""
-    conn.execute(
-        _ASSIGN,
+    _ASSIGN.change(
+        conn,
         [
             {
                 "task": pick.task.id,
                 "was_attempt": pick.task.attempt,
-                "to_attempt": pick.task.attempt + 1,
                 "worker": pick.worker_id,
                 "term": term,
                 "number": pick.number,
@@ -102,17 +123,20 @@ def assign(conn: Connection, picks: Sequence[Assign], *, term: int, now_ms: int)
     )
 
 
-_RESEND = (
-    update(tasks)
-    .where(*held(bindparam("task"), bindparam("at")))
-    .values(assigned_term=bindparam("term"), assigned_number=bindparam("number"))
+def _resend(said: Said) -> Update:
+    carried = {"assigned_term": said["term"], "assigned_number": said["number"]}
+    return update(tasks).where(*held(said["task"], said["at"])).values(carried)
+
+
+_RESEND = PreparedMany(
+    _resend, key=tasks.c.id, task=Text(), at=Integer(), term=Integer(), number=Integer()
 )
 
 
 def resend(conn: Connection, claims: Sequence[tuple[Claim, int]], *, term: int) -> None:
     """Note that these claims are carried by a later answer: the first one was not seen."""
-    conn.execute(
-        _RESEND,
+    _RESEND.change(
+        conn,
         [
             {"task": claim.task, "at": claim.attempt, "term": term, "number": number}
             for claim, number in claims
@@ -120,30 +144,56 @@ def resend(conn: Connection, claims: Sequence[tuple[Claim, int]], *, term: int) 
     )
 
 
-_ACKNOWLEDGE = (
-    update(tasks)
-    .where(
-        tasks.c.id == bindparam("task"),
-        tasks.c.attempt == bindparam("at"),
-        tasks.c.status == TaskStatus.SCHEDULED,
+def _acknowledge(said: Said) -> Update:
+    return (
+        update(tasks)
+        .where(
+            tasks.c.id == said["task"],
+            tasks.c.attempt == said["at"],
+            tasks.c.status == TaskStatus.SCHEDULED,
+        )
+        .values(status=TaskStatus.ACKED)
     )
-    .values(status=TaskStatus.ACKED)
-)
+
+
+_ACKNOWLEDGE = PreparedMany(_acknowledge, key=tasks.c.id, task=Text(), at=Integer())
 
 
 def acknowledge(conn: Connection, claims: Sequence[Claim]) -> None:
-    conn.execute(_ACKNOWLEDGE, [{"task": c.task, "at": c.attempt} for c in claims])
+    _ACKNOWLEDGE.change(conn, [{"task": c.task, "at": c.attempt} for c in claims])
 
 
-_PROGRESS = (
-    update(tasks)
-    .where(*held(bindparam("task"), bindparam("at")))
-    .values(progress=bindparam("news"))
+def _progress(said: Said) -> Update:
+    return update(tasks).where(*held(said["task"], said["at"])).values(progress=said["news"])
+
+
+_PROGRESS = PreparedMany(
+    _progress, key=tasks.c.id, task=Text(), at=Integer(), news=JSON(none_as_null=True)
 )
 
 
 def note_progress(conn: Connection, news: Sequence[tuple[Claim, Mapping[str, Any]]]) -> None:
-    conn.execute(_PROGRESS, [{"task": c.task, "at": c.attempt, "news": dict(p)} for c, p in news])
+    _PROGRESS.change(conn, [{"task": c.task, "at": c.attempt, "news": dict(p)} for c, p in news])
+
+
+def _planned_by_group() -> Statement:
+    waiting = (
+        select(tasks.c.group_name, tasks.c.lane)
+        .where(
+            PLANNED_TASK,
+            one_of(tasks.c.group_name, "groups"),
+            is_due(bindparam("now_ms")),
+            tasks.c.stop == 0,
+        )
+        .order_by(tasks.c.group_name, tasks.c.lane, tasks.c.id)
+        .limit(bindparam("most"))
+        .subquery()
+    )
+    by = (waiting.c.group_name, waiting.c.lane)
+    return select(*by, func.count()).group_by(*by).order_by(*by)
+
+
+_PLANNED_BY_GROUP = Prepared(_planned_by_group())
 
 
 def planned_by_group(
@@ -151,23 +201,8 @@ def planned_by_group(
 ) -> Mapping[tuple[str, Lane], int]:
     """How many tasks wait for a worker, of the first `most`: a plain read, so that nobody is
     woken for nothing."""
-    waiting = (
-        select(tasks.c.group_name, tasks.c.lane)
-        .where(
-            PLANNED_TASK,
-            tasks.c.group_name.in_(groups),
-            is_due(now_ms),
-            tasks.c.stop == 0,
-        )
-        .order_by(tasks.c.group_name, tasks.c.lane, tasks.c.id)
-        .limit(most)
-        .subquery()
-    )
-    rows = conn.execute(
-        select(waiting.c.group_name, waiting.c.lane, func.count()).group_by(
-            waiting.c.group_name, waiting.c.lane
-        )
-    )
+    asked = {"groups": sorted(groups), "now_ms": now_ms, "most": most}
+    rows = _PLANNED_BY_GROUP.rows(conn, asked)
     return {(group, Lane(lane)): count for group, lane, count in rows}
 
 
@@ -181,16 +216,16 @@ class Execution:
     error: str | None
 
 
+_EXECUTIONS = Prepared(
+    select(tasks.c.id, tasks.c.attempt, tasks.c.worker_id, tasks.c.progress, tasks.c.error)
+    .where(tasks.c.job_id == bindparam("job_id"), tasks.c.attempt > 0)
+    .order_by(tasks.c.id)
+)
+
+
 def executions_of(conn: Connection, job_id: str) -> Mapping[str, Execution]:
     """By task id. A task nobody has claimed yet has none."""
-    rows = conn.execute(
-        select(tasks.c.id, tasks.c.attempt, tasks.c.worker_id, tasks.c.progress, tasks.c.error)
-        .where(tasks.c.job_id == job_id, tasks.c.attempt > 0)
-        .order_by(tasks.c.id)
-    )
     return {
-        row.id: Execution(
-            Claim(row.id, row.attempt).execution, row.worker_id, row.progress, row.error
-        )
-        for row in rows
+        task: Execution(Claim(task, attempt).execution, *rest)
+        for task, attempt, *rest in _EXECUTIONS.rows(conn, {"job_id": job_id})
     }

@@ -25,6 +25,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from headrace.errors import BadSetting, StoreRefused, StoreUnavailable
 from headrace.store.faults import store_errors, where
+from headrace.store.prepared import execute
 from headrace.store.turns import Turns, turns_at
 
 TTL_S = 3.0  # of the leader's lease
@@ -76,9 +77,10 @@ def writing(engine: Engine) -> Generator[Connection]:
 
 @contextmanager
 def reading(engine: Engine) -> Generator[Connection]:
-    """Open a transaction that only reads, and never waits behind a writer."""
+    """Only read, and never wait behind a writer. On SQLite all that is read is of one moment."""
     with store_errors(engine), engine.connect() as conn:
-        yield conn
+        # In a transaction, too, PostgreSQL would show each statement what is committed by then.
+        yield conn if is_sqlite(conn) else conn.execution_options(isolation_level="AUTOCOMMIT")
 
 
 def open_writer(engine: Engine) -> Connection:
@@ -186,7 +188,7 @@ def _open_sqlite(url: URL, *, ttl_s: float) -> Engine:
     @event.listens_for(engine, "begin")
     def begin(conn: Connection) -> None:
         writer = conn.get_execution_options().get(_WRITER, False)
-        conn.exec_driver_sql("BEGIN IMMEDIATE" if writer else "BEGIN DEFERRED")
+        execute(conn, "BEGIN IMMEDIATE" if writer else "BEGIN DEFERRED")
 
     try:
         _touch(engine)

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, or_, select, update
 
 from headrace.model.epoch import OPEN, EpochAt, EpochKind, EpochStatus
+from headrace.store.prepared import Prepared
 from headrace.store.schema import epochs
 
 
@@ -22,43 +23,96 @@ class Epoch:
     execution: str
 
 
-def _epoch(row: Row[tuple[Any, ...]]) -> Epoch:
-    return Epoch(
-        epoch=row.epoch,
-        kind=EpochKind(row.kind),
-        status=EpochStatus(row.status),
-        plan=row.plan,
-        handles=row.handles,
-        execution=row.execution,
+_EPOCH = (
+    epochs.c.epoch,
+    epochs.c.kind,
+    epochs.c.status,
+    epochs.c.plan,
+    epochs.c.handles,
+    epochs.c.execution,
+)
+_AT = (
+    epochs.c.incarnation == bindparam("incarnation_at"),
+    epochs.c.pipeline == bindparam("pipeline_at"),
+    epochs.c.epoch == bindparam("epoch_at"),
+)
+_GET = Prepared(select(*_EPOCH).where(*_AT).with_for_update())
+_OPEN = Prepared(
+    select(*_EPOCH)
+    .where(
+        *_AT[:2],
+        or_(*(epochs.c.status == status for status in sorted(OPEN))),
     )
+    .order_by(epochs.c.epoch)
+    .limit(1)
+)
 
 
-def _at(at: EpochAt) -> tuple[Any, ...]:
-    return (
-        epochs.c.incarnation == at.incarnation,
-        epochs.c.pipeline == at.pipeline,
-        epochs.c.epoch == at.epoch,
-    )
+def _epoch(row: tuple[Any, ...]) -> Epoch:
+    epoch, kind, status, *rest = row
+    return Epoch(epoch, EpochKind(kind), EpochStatus(status), *rest)
+
+
+def _at(at: EpochAt) -> Mapping[str, Any]:
+    return {
+        "incarnation_at": at.incarnation,
+        "pipeline_at": at.pipeline,
+        "epoch_at": at.epoch,
+        "by": at.execution,
+    }
 
 
 def get(conn: Connection, at: EpochAt) -> Epoch | None:
-    row = conn.execute(select(epochs).where(*_at(at)).with_for_update()).one_or_none()
+    row = _GET.row(conn, _at(at))
     return _epoch(row) if row else None
 
 
 def open_one(conn: Connection, incarnation: str, pipeline: int) -> Epoch | None:
     """The oldest epoch of a pipeline that is planned or prepared."""
-    row = conn.execute(
-        select(epochs)
-        .where(
-            epochs.c.incarnation == incarnation,
-            epochs.c.pipeline == pipeline,
-            epochs.c.status.in_(sorted(OPEN)),
-        )
-        .order_by(epochs.c.epoch)
-        .limit(1)
-    ).one_or_none()
+    row = _OPEN.row(conn, {"incarnation_at": incarnation, "pipeline_at": pipeline})
     return _epoch(row) if row else None
+
+
+_PLAN = Prepared(
+    insert(epochs).values(
+        incarnation=bindparam("incarnation_at"),
+        pipeline=bindparam("pipeline_at"),
+        epoch=bindparam("epoch_at"),
+        job_id=bindparam("job"),
+        kind=bindparam("which"),
+        status=bindparam("to"),
+        plan=bindparam("slices"),
+        execution=bindparam("by"),
+        planned_at_ms=bindparam("now_ms"),
+        ended_at_ms=bindparam("ended_ms"),
+    )
+)
+_PREPARE = Prepared(
+    update(epochs)
+    .where(*_AT, epochs.c.status == EpochStatus.PLANNED)
+    .values(
+        status=EpochStatus.PREPARED,
+        handles=bindparam("found"),
+        execution=bindparam("by"),
+        prepared_at_ms=bindparam("now_ms"),
+    )
+)
+_COMPLETE = Prepared(
+    update(epochs)
+    .where(*_AT, epochs.c.status == EpochStatus.PREPARED)
+    .values(
+        status=EpochStatus.COMPLETED,
+        rows_in=bindparam("read"),
+        rows_out=bindparam("wrote"),
+        execution=bindparam("by"),
+        ended_at_ms=bindparam("now_ms"),
+    )
+)
+_ABORT = Prepared(
+    update(epochs)
+    .where(*_AT, epochs.c.status == EpochStatus.PLANNED)
+    .values(status=EpochStatus.ABORTED, execution=bindparam("by"), ended_at_ms=bindparam("now_ms"))
+)
 
 
 def plan(
@@ -71,56 +125,29 @@ def plan(
     kind: EpochKind = EpochKind.CHECKPOINT,
 ) -> None:
     ended = kind is EpochKind.COMPLETED
-    conn.execute(
-        insert(epochs).values(
-            incarnation=at.incarnation,
-            pipeline=at.pipeline,
-            epoch=at.epoch,
-            job_id=job_id,
-            kind=kind,
-            status=EpochStatus.COMPLETED if ended else EpochStatus.PLANNED,
-            plan=dict(slices),
-            execution=at.execution,
-            planned_at_ms=now_ms,
-            ended_at_ms=now_ms if ended else None,
-        )
+    _PLAN.change(
+        conn,
+        {
+            **_at(at),
+            "job": job_id,
+            "which": kind,
+            "to": EpochStatus.COMPLETED if ended else EpochStatus.PLANNED,
+            "slices": dict(slices),
+            "now_ms": now_ms,
+            "ended_ms": now_ms if ended else None,
+        },
     )
 
 
 def prepare(conn: Connection, at: EpochAt, *, handles: Mapping[str, Any], now_ms: int) -> bool:
-    result = conn.execute(
-        update(epochs)
-        .where(*_at(at), epochs.c.status == EpochStatus.PLANNED)
-        .values(
-            status=EpochStatus.PREPARED,
-            handles=dict(handles),
-            execution=at.execution,
-            prepared_at_ms=now_ms,
-        )
-    )
-    return result.rowcount == 1
+    return _PREPARE.change(conn, {**_at(at), "found": dict(handles), "now_ms": now_ms}) == 1
 
 
 def complete(conn: Connection, at: EpochAt, *, rows_in: int, rows_out: int, now_ms: int) -> bool:
-    result = conn.execute(
-        update(epochs)
-        .where(*_at(at), epochs.c.status == EpochStatus.PREPARED)
-        .values(
-            status=EpochStatus.COMPLETED,
-            rows_in=rows_in,
-            rows_out=rows_out,
-            execution=at.execution,
-            ended_at_ms=now_ms,
-        )
-    )
-    return result.rowcount == 1
+    done = {"read": rows_in, "wrote": rows_out, "now_ms": now_ms}
+    return _COMPLETE.change(conn, {**_at(at), **done}) == 1
 
 
 def abort(conn: Connection, at: EpochAt, *, now_ms: int) -> bool:
     """Record that an abort spent the token of a planned epoch. A prepared one is finished."""
-    result = conn.execute(
-        update(epochs)
-        .where(*_at(at), epochs.c.status == EpochStatus.PLANNED)
-        .values(status=EpochStatus.ABORTED, execution=at.execution, ended_at_ms=now_ms)
-    )
-    return result.rowcount == 1
+    return _ABORT.change(conn, {**_at(at), "now_ms": now_ms}) == 1

@@ -11,9 +11,16 @@ from sqlalchemy import Connection, Engine, select
 from headrace.errors import LeaderFenced
 from headrace.seams import seam
 from headrace.store.engine import writing
+from headrace.store.prepared import Prepared
 from headrace.store.schema import leases
 
 LEADER = "leader"  # the one row of `leases`
+
+_CURRENT = Prepared(
+    select(leases.c.epoch, leases.c.holder)
+    .where(leases.c.name == LEADER)
+    .with_for_update(read=True, key_share=True)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +52,7 @@ def check_fence(conn: Connection, term: Term) -> None:
     row stays locked FOR KEY SHARE: a take-over, which changes the key column `epoch`, waits for
     the commit; a renewal, which does not, goes on. On SQLite the write lock does the same.
     """
-    current = conn.execute(
-        select(leases.c.epoch, leases.c.holder)
-        .where(leases.c.name == LEADER)
-        .with_for_update(read=True, key_share=True)
-    ).one_or_none()
-    if current is None or (current.epoch, current.holder) != (term.epoch, term.holder):
-        raise LeaderFenced(held=term.epoch, current=current.epoch if current else None)
+    current = _CURRENT.row(conn)
+    if current is None or current != (term.epoch, term.holder):
+        raise LeaderFenced(held=term.epoch, current=current[0] if current else None)
     seam("in fenced transaction")

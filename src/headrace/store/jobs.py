@@ -3,99 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import BigInteger, Connection, Text, bindparam, delete, func, insert, select, update
 
 from headrace.model.job import JOB_ENDED, PIPELINE_ENDED, JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec
 from headrace.store.engine import insert_new
+from headrace.store.job_rows import JOB_COLUMNS, Job, Pipeline, to_job, to_pipeline
+from headrace.store.prepared import Prepared
 from headrace.store.schema import OPEN_JOB, job_secrets, jobs, pipelines
 
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    id: str
-    incarnation: str
-    name: str
-    group: str
-    status: JobStatus
-    waits_for: str | None
-    error: str | None
-    wanted_cancel: bool
-    created_at_ms: int
-    started_at_ms: int | None
-    ended_at_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    job_id: str
-    number: int
-    status: PipelineStatus
-    task_id: str | None
-    epoch: int
-    positions: Mapping[str, Any]
-    rows_in: int
-    rows_out: int
-    commits: Mapping[str, Any]
-    error: str | None
-
-
-_JOB = [column for column in jobs.c if column.name != "spec"]  # specs are wide, and rarely read
-
-
-def _job(row: Row[tuple[Any, ...]]) -> Job:
-    return Job(
-        id=row.id,
-        incarnation=row.incarnation,
-        name=row.name,
-        group=row.group_name,
-        status=JobStatus(row.status),
-        waits_for=row.waits_for,
-        error=row.error,
-        wanted_cancel=bool(row.wanted_cancel),
-        created_at_ms=row.created_at_ms,
-        started_at_ms=row.started_at_ms,
-        ended_at_ms=row.ended_at_ms,
-    )
-
-
-def _pipeline(row: Row[tuple[Any, ...]]) -> Pipeline:
-    return Pipeline(
-        job_id=row.job_id,
-        number=row.number,
-        status=PipelineStatus(row.status),
-        task_id=row.task_id,
-        epoch=row.epoch,
-        positions=row.positions,
-        rows_in=row.rows_in,
-        rows_out=row.rows_out,
-        commits=row.commits,
-        error=row.error,
-    )
+_BY_KEY = Prepared(select(*JOB_COLUMNS).where(jobs.c.submission_key == bindparam("key")))
+_BY_ID = Prepared(select(*JOB_COLUMNS).where(jobs.c.id == bindparam("id")))
+_SPEC = Prepared(select(jobs.c.spec).where(jobs.c.id == bindparam("id")))
+_SPEC_AND_SECRETS = Prepared(
+    select(jobs.c.spec, job_secrets.c.secrets)
+    .outerjoin(job_secrets, job_secrets.c.job_id == jobs.c.id)
+    .where(jobs.c.id == bindparam("id"))
+)
 
 
 def by_submission_key(conn: Connection, key: str) -> Job | None:
-    row = conn.execute(select(*_JOB).where(jobs.c.submission_key == key)).one_or_none()
-    return _job(row) if row else None
+    row = _BY_KEY.row(conn, {"key": key})
+    return to_job(row) if row else None
 
 
 def get(conn: Connection, job_id: str) -> Job | None:
-    row = conn.execute(select(*_JOB).where(jobs.c.id == job_id)).one_or_none()
-    return _job(row) if row else None
+    row = _BY_ID.row(conn, {"id": job_id})
+    return to_job(row) if row else None
 
 
 def spec_of(conn: Connection, job_id: str) -> JobSpec:
     """Fields that a newer program wrote are ignored: it lets us read, so we can do without."""
-    stored = conn.scalars(select(jobs.c.spec).where(jobs.c.id == job_id)).one()
-    return JobSpec.model_validate(stored, extra="ignore")
+    row = _SPEC.row(conn, {"id": job_id})
+    return JobSpec.model_validate(row[0] if row else None, extra="ignore")
 
 
-def secrets_of(conn: Connection, job_id: str) -> Mapping[str, Any]:
-    found = conn.scalar(select(job_secrets.c.secrets).where(job_secrets.c.job_id == job_id))
-    return found or {}
+def spec_and_secrets_of(conn: Connection, job_id: str) -> tuple[JobSpec, Mapping[str, Any]]:
+    spec, secrets = _SPEC_AND_SECRETS.row(conn, {"id": job_id}) or (None, None)
+    return JobSpec.model_validate(spec, extra="ignore"), secrets or {}
 
 
 def insert_job(
@@ -144,37 +91,62 @@ def want_cancel(conn: Connection, job_id: str) -> None:
     conn.execute(update(jobs).where(jobs.c.id == job_id, OPEN_JOB).values(wanted_cancel=1))
 
 
+_OPEN_IDS = Prepared(
+    select(jobs.c.id)
+    .where(OPEN_JOB, jobs.c.id > bindparam("after"))
+    .order_by(jobs.c.id)
+    .limit(bindparam("most"))
+)
+_WANTED_IDS = Prepared(
+    select(jobs.c.id)
+    .where(
+        OPEN_JOB,
+        (jobs.c.status == JobStatus.CREATED)
+        | (
+            (jobs.c.wanted_cancel == 1)
+            & (jobs.c.status != JobStatus.CANCELING)
+            & (jobs.c.status != JobStatus.FAILING)
+        ),
+    )
+    .order_by(jobs.c.id)
+    .limit(bindparam("most"))
+)
+
+
 def open_ids(conn: Connection, *, after: str = "", most: int) -> Sequence[str]:
     """Jobs that have not ended, in pages by id."""
-    return list(
-        conn.scalars(
-            select(jobs.c.id).where(OPEN_JOB, jobs.c.id > after).order_by(jobs.c.id).limit(most)
-        )
-    )
+    return [job_id for (job_id,) in _OPEN_IDS.rows(conn, {"after": after, "most": most})]
 
 
 def wanted_ids(conn: Connection, *, most: int) -> Sequence[str]:
     """Jobs for which a command asked something that has not begun yet."""
-    begun = (JobStatus.CANCELING, JobStatus.FAILING)
-    return list(
-        conn.scalars(
-            select(jobs.c.id)
-            .where(
-                OPEN_JOB,
-                (jobs.c.status == JobStatus.CREATED)
-                | ((jobs.c.wanted_cancel == 1) & jobs.c.status.not_in(begun)),
-            )
-            .order_by(jobs.c.id)
-            .limit(most)
-        )
-    )
+    return [job_id for (job_id,) in _WANTED_IDS.rows(conn, {"most": most})]
 
 
 def listed(conn: Connection, *, open_only: bool, most: int) -> Sequence[Job]:
-    query = select(*_JOB).order_by(jobs.c.created_at_ms.desc(), jobs.c.id).limit(most)
+    query = select(*JOB_COLUMNS).order_by(jobs.c.created_at_ms.desc(), jobs.c.id).limit(most)
     if open_only:
         query = query.where(OPEN_JOB)
-    return [_job(row) for row in conn.execute(query)]
+    return [to_job(row) for row in conn.execute(query)]
+
+
+def _kept(name: str, column: Any, kind: Any) -> Any:
+    """The value that is given; without one the column stays as it is."""
+    return func.coalesce(bindparam(name, type_=kind), column)
+
+
+_FORGET_SECRETS = Prepared(delete(job_secrets).where(job_secrets.c.job_id == bindparam("id")))
+_CHANGE = Prepared(
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"), jobs.c.status == bindparam("was"))
+    .values(
+        status=bindparam("target"),
+        waits_for=bindparam("waits"),
+        error=_kept("because", jobs.c.error, Text()),
+        started_at_ms=_kept("started", jobs.c.started_at_ms, BigInteger()),
+        ended_at_ms=_kept("ended", jobs.c.ended_at_ms, BigInteger()),
+    )
+)
 
 
 def change(
@@ -187,32 +159,66 @@ def change(
     waits_for: str | None = None,
 ) -> bool:
     """Move a job from the status it was read in. False: somebody moved it first."""
-    values: dict[str, Any] = {"status": target, "waits_for": waits_for}
-    if target is JobStatus.RUNNING:
-        values["started_at_ms"] = now_ms
-    if error is not None:
-        values["error"] = error
-    if target in JOB_ENDED:
-        values["ended_at_ms"] = now_ms
-        conn.execute(delete(job_secrets).where(job_secrets.c.job_id == job.id))
-    result = conn.execute(
-        update(jobs).where(jobs.c.id == job.id, jobs.c.status == job.status).values(values)
+    ended = target in JOB_ENDED
+    if ended:
+        _FORGET_SECRETS.change(conn, {"id": job.id})
+    changed = _CHANGE.change(
+        conn,
+        {
+            "job": job.id,
+            "was": job.status,
+            "target": target,
+            "waits": waits_for,
+            "because": error,
+            "started": now_ms if target is JobStatus.RUNNING else None,
+            "ended": now_ms if ended else None,
+        },
     )
-    return result.rowcount == 1
+    return changed == 1
+
+
+_PIPELINES_OF = Prepared(
+    select(pipelines).where(pipelines.c.job_id == bindparam("job")).order_by(pipelines.c.number)
+)
+_ONE_PIPELINE = Prepared(
+    select(pipelines).where(
+        pipelines.c.job_id == bindparam("job"), pipelines.c.number == bindparam("place")
+    )
+)
+_WITH_PIPELINE = Prepared(
+    select(*JOB_COLUMNS, *pipelines.c)
+    .join(pipelines, pipelines.c.job_id == jobs.c.id)
+    .where(jobs.c.id == bindparam("job"), pipelines.c.number == bindparam("place"))
+)
+_CHANGE_PIPELINE = Prepared(
+    update(pipelines)
+    .where(
+        pipelines.c.job_id == bindparam("job"),
+        pipelines.c.number == bindparam("place"),
+        *(pipelines.c.status != ended for ended in sorted(PIPELINE_ENDED)),
+    )
+    .values(
+        status=bindparam("target"),
+        task_id=_kept("task", pipelines.c.task_id, Text()),
+        error=_kept("because", pipelines.c.error, Text()),
+    )
+)
 
 
 def pipelines_of(conn: Connection, job_id: str) -> Sequence[Pipeline]:
-    rows = conn.execute(
-        select(pipelines).where(pipelines.c.job_id == job_id).order_by(pipelines.c.number)
-    )
-    return [_pipeline(row) for row in rows]
+    return [to_pipeline(row) for row in _PIPELINES_OF.rows(conn, {"job": job_id})]
 
 
 def pipeline(conn: Connection, job_id: str, number: int) -> Pipeline:
-    row = conn.execute(
-        select(pipelines).where(pipelines.c.job_id == job_id, pipelines.c.number == number)
-    ).one()
-    return _pipeline(row)
+    row = _ONE_PIPELINE.row(conn, {"job": job_id, "place": number})
+    assert row is not None, "a job's pipelines are written with it, and stay"
+    return to_pipeline(row)
+
+
+def with_pipeline(conn: Connection, job_id: str, number: int) -> tuple[Job, Pipeline]:
+    row = _WITH_PIPELINE.row(conn, {"job": job_id, "place": number})
+    assert row is not None, "tasks refer to jobs that exist: a foreign key says so"
+    return to_job(row[: len(JOB_COLUMNS)]), to_pipeline(row[len(JOB_COLUMNS) :])
 
 
 def change_pipeline(
@@ -225,21 +231,26 @@ def change_pipeline(
     error: str | None = None,
 ) -> bool:
     """Move a pipeline that has not ended. An ended one stays as it is (C1)."""
-    values: dict[str, Any] = {"status": target}
-    if task_id is not None:
-        values["task_id"] = task_id
-    if error is not None:
-        values["error"] = error
-    result = conn.execute(
-        update(pipelines)
-        .where(
-            pipelines.c.job_id == job_id,
-            pipelines.c.number == number,
-            pipelines.c.status.not_in(sorted(PIPELINE_ENDED)),
-        )
-        .values(values)
+    where = {"job": job_id, "place": number}
+    to = {"target": target, "task": task_id, "because": error}
+    return _CHANGE_PIPELINE.change(conn, {**where, **to}) == 1
+
+
+_ADVANCE = Prepared(
+    update(pipelines)
+    .where(
+        pipelines.c.job_id == bindparam("job"),
+        pipelines.c.number == bindparam("place"),
+        pipelines.c.epoch == bindparam("before"),
     )
-    return result.rowcount == 1
+    .values(
+        epoch=bindparam("completed"),
+        positions=bindparam("reached"),
+        rows_in=pipelines.c.rows_in + bindparam("read", type_=BigInteger()),
+        rows_out=pipelines.c.rows_out + bindparam("wrote", type_=BigInteger()),
+        commits=bindparam("made"),
+    )
+)
 
 
 def advance(
@@ -254,19 +265,17 @@ def advance(
     commits: Mapping[str, Any],
 ) -> bool:
     """Record a completed epoch. Guarded by the epoch before it, so twice is once."""
-    result = conn.execute(
-        update(pipelines)
-        .where(
-            pipelines.c.job_id == job_id,
-            pipelines.c.number == number,
-            pipelines.c.epoch == epoch - 1,
-        )
-        .values(
-            epoch=epoch,
-            positions=dict(positions),
-            rows_in=pipelines.c.rows_in + rows_in,
-            rows_out=pipelines.c.rows_out + rows_out,
-            commits=dict(commits),
-        )
+    changed = _ADVANCE.change(
+        conn,
+        {
+            "job": job_id,
+            "place": number,
+            "before": epoch - 1,
+            "completed": epoch,
+            "reached": dict(positions),
+            "read": rows_in,
+            "wrote": rows_out,
+            "made": dict(commits),
+        },
     )
-    return result.rowcount == 1
+    return changed == 1

@@ -11,8 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
+    JSON,
+    BigInteger,
     Connection,
-    Row,
+    Integer,
+    Text,
+    Update,
     bindparam,
     func,
     insert,
@@ -22,54 +26,23 @@ from sqlalchemy import (
 )
 
 from headrace.model.task import ENDED, Claim, Lane, TaskKind, TaskStatus
+from headrace.store.prepared import Prepared, PreparedMany, Said, one_of
 from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks, workers
+from headrace.store.task_rows import COLUMNS, Task, held, to_task
 
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    id: str
-    kind: TaskKind
-    lane: Lane
-    group: str
-    job_id: str | None
-    pipeline: int | None
-    payload: Mapping[str, Any]
-    status: TaskStatus
-    attempt: int
-    failures: int
-    stop: bool
-    worker_id: str | None
-    assigned: tuple[int, int] | None  # term and number of the answer that carried it
-    error: str | None = None
-
-    @property
-    def claim(self) -> Claim:
-        return Claim(self.id, self.attempt)
-
-
-# What makes up a Task: reading more costs the hot path dearly.
-_TIMES = {"created_at_ms", "scheduled_at_ms", "ended_at_ms", "not_before_ms", "pause_ms"}
-_UNREAD = {"progress", "result", *_TIMES}
-COLUMNS = [column for column in tasks.c if column.name not in _UNREAD]
-
-
-def to_task(row: Row[tuple[Any, ...]]) -> Task:
-    return Task(
-        id=row.id,
-        kind=TaskKind(row.kind),
-        lane=Lane(row.lane),
-        group=row.group_name,
-        job_id=row.job_id,
-        pipeline=row.pipeline,
-        payload=row.payload,
-        status=TaskStatus(row.status),
-        attempt=row.attempt,
-        failures=row.failures,
-        stop=bool(row.stop),
-        worker_id=row.worker_id,
-        assigned=(None if row.assigned_term is None else (row.assigned_term, row.assigned_number)),
-        error=row.error,
+_PLAN = Prepared(
+    insert(tasks).values(
+        id=bindparam("id"),
+        kind=bindparam("kind"),
+        lane=bindparam("lane"),
+        group_name=bindparam("group"),
+        job_id=bindparam("job_id"),
+        pipeline=bindparam("pipeline"),
+        payload=bindparam("payload"),
+        status=TaskStatus.PLANNED,
+        created_at_ms=bindparam("now_ms"),
     )
+)
 
 
 def plan(
@@ -84,64 +57,84 @@ def plan(
     job_id: str | None = None,
     pipeline: int | None = None,
 ) -> None:
-    conn.execute(
-        insert(tasks).values(
-            id=task_id,
-            kind=kind,
-            lane=lane,
-            group_name=group,
-            job_id=job_id,
-            pipeline=pipeline,
-            payload=dict(payload or {}),
-            status=TaskStatus.PLANNED,
-            created_at_ms=now_ms,
-        )
+    _PLAN.change(
+        conn,
+        {
+            "id": task_id,
+            "kind": kind,
+            "lane": lane,
+            "group": group,
+            "job_id": job_id,
+            "pipeline": pipeline,
+            "payload": dict(payload or {}),
+            "now_ms": now_ms,
+        },
     )
 
 
+_BY_ID = Prepared(select(*COLUMNS).where(tasks.c.id == bindparam("id")))
+_PLANNED_AT = Prepared(select(tasks.c.created_at_ms).where(tasks.c.id == bindparam("id")))
+_OF_JOB = Prepared(
+    select(*COLUMNS).where(tasks.c.job_id == bindparam("job_id")).order_by(tasks.c.id)
+)
+
+
 def get(conn: Connection, task_id: str) -> Task | None:
-    row = conn.execute(select(*COLUMNS).where(tasks.c.id == task_id)).one_or_none()
+    row = _BY_ID.row(conn, {"id": task_id})
     return to_task(row) if row else None
 
 
 def planned_at_ms(conn: Connection, task_id: str) -> int:
-    return conn.scalars(select(tasks.c.created_at_ms).where(tasks.c.id == task_id)).one()
+    row = _PLANNED_AT.row(conn, {"id": task_id})
+    assert row is not None, "it was read a moment ago, and tasks are not deleted under a term"
+    return row[0]
 
 
 def of_job(conn: Connection, job_id: str) -> Sequence[Task]:
-    rows = conn.execute(select(*COLUMNS).where(tasks.c.job_id == job_id).order_by(tasks.c.id))
-    return [to_task(row) for row in rows]
+    return [to_task(row) for row in _OF_JOB.rows(conn, {"job_id": job_id})]
 
 
-def held(claim_task: Any, claim_attempt: Any) -> tuple[Any, ...]:
-    """The guard: this attempt is the current one, and it has not ended."""
-    return tasks.c.id == claim_task, tasks.c.attempt == claim_attempt, ASSIGNED_TASK
+_CURRENT = Prepared(
+    select(*COLUMNS).where(*held(bindparam("task"), bindparam("at"))).with_for_update()
+)
+_LOCK = Prepared(
+    select(tasks.c.id).where(one_of(tasks.c.id, "ids")).order_by(tasks.c.id).with_for_update()
+)
 
 
 def current(conn: Connection, claim: Claim) -> Task | None:
     """The task, locked, when `claim` is its current attempt and it has not ended."""
-    row = conn.execute(
-        select(*COLUMNS).where(*held(claim.task, claim.attempt)).with_for_update()
-    ).one_or_none()
+    row = _CURRENT.row(conn, {"task": claim.task, "at": claim.attempt})
     return to_task(row) if row else None
 
 
 def lock(conn: Connection, ids: Collection[str]) -> None:
     """Lock these in the order in which everybody does, so that nobody waits in a circle."""
-    conn.execute(
-        select(tasks.c.id).where(tasks.c.id.in_(ids)).order_by(tasks.c.id).with_for_update()
+    _LOCK.rows(conn, {"ids": sorted(ids)})
+
+
+def _finish(said: Said) -> Update:
+    return (
+        update(tasks)
+        .where(*held(said["task"], said["at"]))
+        .values(
+            status=said["to"],
+            error=said["because"],
+            result=said["found"],
+            ended_at_ms=said["now_ms"],
+        )
     )
 
 
-_FINISH = (
-    update(tasks)
-    .where(*held(bindparam("task"), bindparam("at")))
-    .values(
-        status=bindparam("to"),
-        error=bindparam("because"),
-        result=bindparam("found"),
-        ended_at_ms=bindparam("now_ms"),
-    )
+_FINISH = PreparedMany(
+    _finish,
+    key=tasks.c.id,
+    task=Text(),
+    at=Integer(),
+    to=Text(),
+    because=Text(),
+    found=JSON(none_as_null=True),
+    now_ms=BigInteger(),
 )
 
 
@@ -154,10 +147,14 @@ class End:
 
 
 def finish(conn: Connection, ends: Sequence[End], *, now_ms: int) -> None:
-    """Record how attempts ended. An attempt that is no longer the current one changes nothing."""
+    """Record how attempts ended. An attempt that is no longer the current one changes nothing,
+    and of two ends of one attempt the first counts."""
     assert all(end.status in ENDED for end in ends)
-    conn.execute(
-        _FINISH,
+    first: dict[Claim, End] = {}
+    for end in ends:
+        first.setdefault(end.claim, end)
+    _FINISH.change(
+        conn,
         [
             {
                 "task": end.claim.task,
@@ -167,9 +164,26 @@ def finish(conn: Connection, ends: Sequence[End], *, now_ms: int) -> None:
                 "found": dict(end.result) if end.result is not None else None,
                 "now_ms": now_ms,
             }
-            for end in ends
+            for end in first.values()
         ],
     )
+
+
+_GIVE_BACK = Prepared(
+    update(tasks)
+    .where(*held(bindparam("task"), bindparam("at")))
+    .values(
+        status=TaskStatus.PLANNED,
+        worker_id=None,
+        assigned_term=None,
+        assigned_number=None,
+        progress=None,
+        failures=tasks.c.failures + bindparam("failed", type_=Integer()),
+        error=func.coalesce(bindparam("because", type_=Text()), tasks.c.error),
+        not_before_ms=bindparam("begin_ms"),
+        pause_ms=bindparam("pause"),
+    )
+)
 
 
 def give_back(
@@ -185,36 +199,60 @@ def give_back(
 
     The count can't be raised twice for one attempt, because the guard lets one write through.
     """
-    result = conn.execute(
-        update(tasks)
-        .where(*held(claim.task, claim.attempt))
-        .values(
-            status=TaskStatus.PLANNED,
-            worker_id=None,
-            assigned_term=None,
-            assigned_number=None,
-            progress=None,
-            failures=tasks.c.failures + (1 if failed else 0),
-            error=error if failed else tasks.c.error,
-            not_before_ms=now_ms + pause_ms,
-            pause_ms=pause_ms,
-        )
+    given = {
+        "task": claim.task,
+        "at": claim.attempt,
+        "failed": 1 if failed else 0,
+        "because": error if failed else None,
+        "begin_ms": now_ms + pause_ms,
+        "pause": pause_ms,
+    }
+    return _GIVE_BACK.change(conn, given) == 1
+
+
+_OF_UNREGISTERED = Prepared(
+    select(*COLUMNS)
+    .where(
+        ASSIGNED_TASK,
+        not_(select(workers.c.id).where(workers.c.id == tasks.c.worker_id).exists()),
     )
-    return result.rowcount == 1
+    .order_by(tasks.c.id)
+    .limit(bindparam("most"))
+)
+_OPEN_PIPELINES = (
+    tasks.c.job_id == bindparam("job"),
+    tasks.c.kind == TaskKind.PIPELINE,
+    *(tasks.c.status != ended for ended in sorted(ENDED)),
+)
+# In order, as a sync that speaks of several locks them: two orders would be a deadlock.
+_LOCK_PIPELINES = Prepared(
+    select(tasks.c.id, tasks.c.worker_id)
+    .where(*_OPEN_PIPELINES)
+    .order_by(tasks.c.id)
+    .with_for_update()
+)
+_STOP = Prepared(update(tasks).where(one_of(tasks.c.id, "ids")).values(stop=1))
+_FAIL_UNCLAIMED = Prepared(
+    update(tasks)
+    .where(tasks.c.id == bindparam("task"), PLANNED_TASK)
+    .values(status=TaskStatus.FAILED, error=bindparam("because"), ended_at_ms=bindparam("now_ms"))
+)
+_CANCEL_UNCLAIMED = Prepared(
+    update(tasks)
+    .where(tasks.c.job_id == bindparam("job"), tasks.c.kind == TaskKind.PIPELINE, PLANNED_TASK)
+    .values(status=TaskStatus.CANCELED, ended_at_ms=bindparam("now_ms"))
+)
+_BUSY = Prepared(
+    select(tasks.c.group_name, func.count())
+    .where(tasks.c.lane == Lane.SLOT, *(tasks.c.status != ended for ended in sorted(ENDED)))
+    .group_by(tasks.c.group_name)
+    .order_by(tasks.c.group_name)
+)
 
 
 def of_unregistered(conn: Connection, *, most: int) -> Sequence[Task]:
     """Tasks assigned to a worker that is not registered, whoever noticed or didn't (T5)."""
-    rows = conn.execute(
-        select(*COLUMNS)
-        .where(
-            ASSIGNED_TASK,
-            not_(select(workers.c.id).where(workers.c.id == tasks.c.worker_id).exists()),
-        )
-        .order_by(tasks.c.id)
-        .limit(most)
-    )
-    return [to_task(row) for row in rows]
+    return [to_task(row) for row in _OF_UNREGISTERED.rows(conn, {"most": most})]
 
 
 def want_stop(conn: Connection, job_id: str) -> Sequence[str]:
@@ -222,51 +260,21 @@ def want_stop(conn: Connection, job_id: str) -> Sequence[str]:
 
     A task nobody holds ends here and now.
     """
-    open_pipelines = (
-        tasks.c.job_id == job_id,
-        tasks.c.kind == TaskKind.PIPELINE,
-        tasks.c.status.not_in(sorted(ENDED)),
-    )
-    # In order, as a sync that speaks of several locks them: two orders would be a deadlock.
-    found = conn.execute(
-        select(tasks.c.id, tasks.c.worker_id)
-        .where(*open_pipelines)
-        .order_by(tasks.c.id)
-        .with_for_update()
-    ).all()
+    found = _LOCK_PIPELINES.rows(conn, {"job": job_id})
     if found:
-        ids = [row.id for row in found]
-        conn.execute(update(tasks).where(tasks.c.id.in_(ids)).values(stop=1))
-    return [row.worker_id for row in found if row.worker_id is not None]
+        _STOP.change(conn, {"ids": [task for task, _ in found]})
+    return [worker for _, worker in found if worker is not None]
 
 
 def fail_unclaimed(conn: Connection, task_id: str, *, error: str, now_ms: int) -> bool:
     """End a task that nobody claimed. False: somebody has claimed it, or it has ended."""
-    result = conn.execute(
-        update(tasks)
-        .where(tasks.c.id == task_id, PLANNED_TASK)
-        .values(status=TaskStatus.FAILED, error=error, ended_at_ms=now_ms)
-    )
-    return result.rowcount == 1
+    return _FAIL_UNCLAIMED.change(conn, {"task": task_id, "because": error, "now_ms": now_ms}) == 1
 
 
 def cancel_unclaimed(conn: Connection, job_id: str, *, now_ms: int) -> None:
-    conn.execute(
-        update(tasks)
-        .where(
-            tasks.c.job_id == job_id,
-            tasks.c.kind == TaskKind.PIPELINE,
-            PLANNED_TASK,
-        )
-        .values(status=TaskStatus.CANCELED, ended_at_ms=now_ms)
-    )
+    _CANCEL_UNCLAIMED.change(conn, {"job": job_id, "now_ms": now_ms})
 
 
 def busy_by_group(conn: Connection) -> Mapping[str, int]:
     """Slots that are taken or spoken for, by group: derived from rows, never a counter."""
-    rows = conn.execute(
-        select(tasks.c.group_name, func.count().label("busy"))
-        .where(tasks.c.lane == Lane.SLOT, tasks.c.status.not_in(sorted(ENDED)))
-        .group_by(tasks.c.group_name)
-    )
-    return {row.group_name: row.busy for row in rows}
+    return dict(_BUSY.rows(conn))

@@ -22,7 +22,7 @@ from headrace.errors import StoreUnavailable
 from headrace.store.engine import is_sqlite, open_session, store_errors
 
 CHANNEL = "headrace"
-POLL_S = 0.025  # how often SQLite's number is read: 0.6 % of a core
+POLL_S = 0.01  # how often SQLite's number is read: 1 % of a core
 RECONNECT_PAUSE_S = 0.5
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,12 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from headrace.clock import Clock
 from headrace.coordinator.attempts import is_overdue
+from headrace.coordinator.payloads import unreadable
 from headrace.model.ids import Ids
 from headrace.model.job import (
     JOB_ENDED,
@@ -44,10 +46,12 @@ class _View:
 
     @classmethod
     def read(cls, conn: Connection, job_id: str) -> _View | None:
-        job = jobs.get(conn, job_id)
-        if job is None or job.status in JOB_ENDED:
-            return None
-        return cls(job, jobs.pipelines_of(conn, job_id), tasks.of_job(conn, job_id))
+        job = _open_job(conn, job_id)
+        return cls.of(conn, job) if job else None
+
+    @classmethod
+    def of(cls, conn: Connection, job: Job) -> _View:
+        return cls(job, jobs.pipelines_of(conn, job.id), tasks.of_job(conn, job.id))
 
     def next_status(self) -> JobStatus:
         return next_job_status(
@@ -79,11 +83,13 @@ class Jobs:
         self._clock, self._ids, self._ring_worker = clock, ids, ring_worker
 
     def due(self, conn: Connection, key: str) -> bool:
-        view = _View.read(conn, key)
-        if view is None:
+        if (job := _open_job(conn, key)) is None:
             return False
-        if view.job.status in WAITING and not view.job.wanted_cancel:
-            return view.job.waits_for is None or _waits_for(conn, view) != view.job.waits_for
+        if (waiting := _is_waiting(job)) and job.waits_for is None:
+            return True  # nobody has looked at it yet
+        view = _View.of(conn, job)
+        if waiting:
+            return _waits_for(conn, view) != job.waits_for
         if view.next_status() is not view.job.status:
             return True
         return view.job.status in ENDING and (
@@ -96,11 +102,11 @@ class Jobs:
         view = _View.read(conn, key)
         if view is None:
             return
-        if view.job.status in WAITING and not view.job.wanted_cancel:
-            self._admit(conn, view)
+        if _is_waiting(view.job):
+            target = self._admit(conn, view)
         elif (target := view.next_status()) is not view.job.status:
             self._move(conn, view, target)
-        if (view := _View.read(conn, key)) and view.job.status in ENDING:
+        if target in ENDING and (view := _View.read(conn, key)):
             self._wind_down(conn, view)
             self._tell_what_it_waits_for(conn, key)
 
@@ -112,13 +118,18 @@ class Jobs:
         jobs.change(conn, view.job, target, now_ms=self._clock.wall_ms(), error=error)
         log.info("job moved", extra={"job": view.job.id, "from": view.job.status, "to": target})
 
-    def _admit(self, conn: Connection, view: _View) -> None:
+    def _admit(self, conn: Connection, view: _View) -> JobStatus:
+        """Plan its tasks, or say what it waits for. Returns the status it has then."""
         waits_for = _waits_for(conn, view)
         now_ms = self._clock.wall_ms()
         if waits_for is not None:
             jobs.change(conn, view.job, JobStatus.PENDING, now_ms=now_ms, waits_for=waits_for)
-            return
-        env = jobs.spec_of(conn, view.job.id).env
+            return JobStatus.PENDING
+        try:
+            env = jobs.spec_of(conn, view.job.id).env
+        except ValidationError as error:  # no other try will read it
+            self._fail_unread(conn, view, str(unreadable(view.job.id, error)))
+            return JobStatus.FAILING
         for pipeline in view.pipelines:
             task_id = self._ids.new()
             tasks.plan(
@@ -136,6 +147,16 @@ class Jobs:
                 conn, view.job.id, pipeline.number, PipelineStatus.SCHEDULED, task_id=task_id
             )
         jobs.change(conn, view.job, JobStatus.SCHEDULED, now_ms=now_ms)
+        return JobStatus.SCHEDULED
+
+    def _fail_unread(self, conn: Connection, view: _View, error: str) -> None:
+        """It was never admitted: there is nothing to stop, and its pipelines end at once."""
+        log.error("job can't be read", extra={"job": view.job.id, "reason": error})
+        for pipeline in view.pipelines:
+            failed = PipelineStatus.FAILED
+            jobs.change_pipeline(conn, view.job.id, pipeline.number, failed, error=error)
+        now_ms = self._clock.wall_ms()
+        jobs.change(conn, view.job, JobStatus.FAILING, now_ms=now_ms, error=error)
 
     def _wind_down(self, conn: Connection, view: _View) -> None:
         """Stop what runs, settle what is open, and end each pipeline that has nothing left."""
@@ -192,6 +213,15 @@ class Jobs:
         if waits_for != view.job.waits_for:
             now_ms, status = self._clock.wall_ms(), view.job.status
             jobs.change(conn, view.job, status, now_ms=now_ms, waits_for=waits_for)
+
+
+def _open_job(conn: Connection, job_id: str) -> Job | None:
+    job = jobs.get(conn, job_id)
+    return job if job is not None and job.status not in JOB_ENDED else None
+
+
+def _is_waiting(job: Job) -> bool:
+    return job.status in WAITING and not job.wanted_cancel
 
 
 def _unwound(view: _View) -> bool:

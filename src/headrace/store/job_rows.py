@@ -1,0 +1,60 @@
+"""A job and a pipeline as they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model.job import JobStatus, PipelineStatus
+from headrace.store.schema import jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    id: str
+    incarnation: str
+    name: str
+    group: str
+    status: JobStatus
+    waits_for: str | None
+    error: str | None
+    wanted_cancel: bool
+    created_at_ms: int
+    started_at_ms: int | None
+    ended_at_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    job_id: str
+    number: int
+    status: PipelineStatus
+    task_id: str | None
+    epoch: int
+    positions: Mapping[str, Any]
+    rows_in: int
+    rows_out: int
+    commits: Mapping[str, Any]
+    error: str | None
+
+
+# What makes up a Job, in its order. Specs are wide, and rarely read.
+_READ = (
+    *("id", "incarnation", "name", "group_name", "status", "waits_for", "error", "wanted_cancel"),
+    *("created_at_ms", "started_at_ms", "ended_at_ms"),
+)
+JOB_COLUMNS = tuple(jobs.c[name] for name in _READ)
+
+
+def to_job(row: Sequence[Any]) -> Job:
+    """From a row of JOB_COLUMNS."""
+    job_id, incarnation, name, group, status, waits_for, error, wanted_cancel, *times = row
+    asked = bool(wanted_cancel)
+    return Job(job_id, incarnation, name, group, JobStatus(status), waits_for, error, asked, *times)
+
+
+def to_pipeline(row: Sequence[Any]) -> Pipeline:
+    """From a row of the table as it stands."""
+    job_id, number, status, *rest = row
+    return Pipeline(job_id, number, PipelineStatus(status), *rest)

@@ -1,0 +1,67 @@
+"""A task as it is read, and the guard of every write to one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.model.task import Claim, Lane, TaskKind, TaskStatus
+from headrace.store.schema import ASSIGNED_TASK, tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    id: str
+    kind: TaskKind
+    lane: Lane
+    group: str
+    job_id: str | None
+    pipeline: int | None
+    payload: Mapping[str, Any]
+    status: TaskStatus
+    attempt: int
+    failures: int
+    stop: bool
+    worker_id: str | None
+    assigned: tuple[int, int] | None  # term and number of the answer that carried it
+    error: str | None = None
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.id, self.attempt)
+
+
+# What makes up a Task, in its order: reading more costs the hot path dearly.
+_READ = (
+    *("id", "kind", "lane", "group_name", "job_id", "pipeline", "payload", "status", "attempt"),
+    *("failures", "stop", "worker_id", "assigned_term", "assigned_number", "error"),
+)
+COLUMNS = tuple(tasks.c[name] for name in _READ)
+
+
+def to_task(row: tuple[Any, ...]) -> Task:
+    """From a row of COLUMNS."""
+    task_id, kind, lane, group, job_id, pipeline, payload, status, *rest = row
+    attempt, failures, stop, worker_id, term, number, error = rest
+    return Task(
+        task_id,
+        TaskKind(kind),
+        Lane(lane),
+        group,
+        job_id,
+        pipeline,
+        payload,
+        TaskStatus(status),
+        attempt,
+        failures,
+        bool(stop),
+        worker_id,
+        None if term is None else (term, number),
+        error,
+    )
+
+
+def held(claim_task: Any, claim_attempt: Any) -> tuple[Any, ...]:
+    """The guard: this attempt is the current one, and it has not ended."""
+    return tasks.c.id == claim_task, tasks.c.attempt == claim_attempt, ASSIGNED_TASK
