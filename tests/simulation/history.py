@@ -143,6 +143,21 @@ class _History:
             leftovers = self._leftovers()
             wire, problem = self._database.wire, self._world.problem
             at_the_end(wire, self._target, self._scenario, leftovers, problem)
+            self._is_enough()
+
+    def _is_enough(self) -> None:
+        """A history in which nothing happened proves nothing."""
+        result, scenario = self.result(0), self._scenario
+        pipelines = result.jobs["FINISHED"] * scenario.pipelines
+        least = {
+            "jobs ended": (sum(result.jobs.values()), scenario.jobs),
+            "terms won": (result.terms, 1),
+            "epochs completed": (result.epochs, pipelines * 2),  # the completed point is one
+            "sink commits": (result.commits, pipelines * scenario.sinks),
+        }
+        for what, (count, expected) in least.items():
+            if count < expected:
+                self._world.problem("enough_happened", f"{count} {what}, {expected} expected")
 
     def _keep_awake(self) -> None:
         """A process that was killed is started again, as a supervisor does."""
