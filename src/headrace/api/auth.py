@@ -12,6 +12,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 from collections.abc import Mapping
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from fastapi.responses import JSONResponse
@@ -22,6 +23,7 @@ from headrace.errors import Refused, Unauthorized
 
 OPEN_PATHS = frozenset({"/health"})  # what a load balancer asks; says nothing about jobs
 BODY_BYTES_MAX = 16_000_000
+NAMES_REMEMBERED_MAX = 1024
 READING = frozenset({"GET", "HEAD", "OPTIONS"})  # change nothing, and have no body
 # What browsers say of a request of our own page, and of one that no page made.
 OUR_SITES = frozenset({b"same-origin", b"none"})
@@ -86,6 +88,7 @@ class Guard:
         return scheme.lower() == b"bearer" and hmac.compare_digest(token, self._token)
 
 
+@lru_cache(NAMES_REMEMBERED_MAX)  # asked at each request, of the same few names
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True
@@ -95,6 +98,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+@lru_cache(NAMES_REMEMBERED_MAX)
 def _host(header: bytes) -> str:
     """The name in a Host header; "" when there is none."""
     try:
