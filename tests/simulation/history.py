@@ -78,11 +78,20 @@ class Simulator:
 
     def __init__(self) -> None:
         self._database = Database()
+        self._ready = False
 
     @contextmanager
     def ready(self) -> Generator[Simulator]:
-        with installed(self._database, CONSTANTS):
+        """With the stand-ins in place. May be entered again inside of itself."""
+        if self._ready:
             yield self
+            return
+        self._ready = True
+        try:
+            with installed(self._database, CONSTANTS):
+                yield self
+        finally:
+            self._ready = False
 
     def run(
         self, seed: int, scenario: Scenario, plan: Collection[Fault] = (), *, tell: bool = False

@@ -106,9 +106,11 @@ def _one_crash_a_seam(search: Search) -> Iterator[tuple[Scenario, list[Fault]]]:
 
 
 _KEPT = [Fault(CRASH, name, "end kept", 1) for name in ("w1", "w2")]
+_LEFT_PLANNED = [Fault(CRASH, name, "epoch running", 1) for name in ("w1", "w2")]
 _REACHING: list[tuple[Scenario, list[Fault]]] = [
     *((shape, list[Fault]()) for shape in SHAPES),
     (Scenario(rows=2), _KEPT),  # a worker finds what its life before left unsaid
+    (SHAPES[3], _LEFT_PLANNED),  # a cancelled job has an epoch to abort
 ]
 
 
