@@ -211,8 +211,9 @@ class _History:
             if worker.host is not None and not self._world.processes[name].dead:
                 held = worker.host._active  # pyright: ignore[reportPrivateUsage]
                 left += [f"execution {claim.execution} on {name}" for claim in held]
-        folder = self._stage.folder
-        left += [f"report {f.relative_to(folder)}" for f in sorted(folder.rglob("*.json"))]
+            if name not in self._faults.gone:  # nobody will ever say what a lost machine kept
+                home = self._stage.folder / name
+                left += [f"report {name}/{f.name}" for f in sorted(home.rglob("*.json"))]
         return left
 
     def result(self, seed: int) -> Result:

@@ -8,7 +8,7 @@ from typing import Any
 from headrace.errors import HeadraceError
 from tests.simulation.faults import AT_MESSAGE, DELAY, DROP, REPEAT, Faults
 from tests.simulation.threads import Future
-from tests.simulation.world import Process, the_world
+from tests.simulation.world import Crash, Process, the_world
 
 LATENCY_S = (0.0005, 0.01)
 REPEATED_AFTER_S = 1.5
@@ -31,6 +31,8 @@ class Network:
         world = the_world()
         sender = world.process
         assert sender is not None
+        if sender.dead:
+            raise Crash  # what unwinds after a kill says nothing any more
         answer = Future()
         fault = self._faults.at(f"request {verb}", AT_MESSAGE, sender.actor)
         kind = fault.kind if fault else None

@@ -30,7 +30,7 @@ from headrace.coordinator import bell, service
 from tests.simulation import threads
 from tests.simulation.database import Database
 from tests.simulation.faults import AT_SEAM, Faults
-from tests.simulation.world import Fiber, the_world
+from tests.simulation.world import Crash, Fiber, the_world
 
 GIVE_WAY = 0.3  # how often a seam lets others in
 
@@ -99,7 +99,10 @@ class _Files:
         return getattr(os, name)
 
     def open(self, path: Any, flags: int, mode: int = 0o777) -> int:
-        file, process = os.open(path, flags, mode), the_world().process
+        process = the_world().process
+        if process is not None and process.dead:
+            raise Crash
+        file = os.open(path, flags, mode)
         if process is not None:
             process.at_death.append(lambda: self._close_left(file))
             self._open.add(file)
