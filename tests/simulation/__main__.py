@@ -12,7 +12,14 @@ import itertools
 import sys
 import time
 
-from tests.simulation.campaign import cpu_s, random_faults, ready, single_faults, tallies
+from tests.simulation.campaign import (
+    cpu_s,
+    one_crash_a_seam,
+    random_faults,
+    ready,
+    single_faults,
+    tallies,
+)
 from tests.simulation.faults import Fault
 from tests.simulation.history import Result, Simulator
 from tests.simulation.scenario import Scenario
@@ -31,6 +38,7 @@ def main() -> int:
     began_s, began_cpu_s = time.monotonic(), cpu_s()
     tally = Tally()
     work = itertools.chain(
+        one_crash_a_seam() if asked.every_seam else (),
         single_faults(asked.match, asked.shape) if asked.single else (),
         random_faults(asked.first_seed, asked.seeds, asked.shape),
     )

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from fnmatch import fnmatch
 
-from tests.simulation.history import Simulator
+from tests.simulation.history import Result, Simulator
 from tests.simulation.scenario import SHAPES
-from tests.simulation.search import Search, Tally
+from tests.simulation.search import REACHING, Search, Tally
 
 CHUNK = 25  # histories a process takes at a time
 
 Work = tuple[str, int | None, list[int]]  # SINGLE and the numbers of a shape's faults; or seeds
-SINGLE, RANDOM = "single", "random"
+SINGLE, SEAMS, RANDOM = "single", "seams", "random"
 _kept: list[tuple[Simulator, Search]] = []  # one for each process
 
 
@@ -41,6 +41,11 @@ def single_faults(match: str = "*", shape: int | None = None) -> Iterator[Work]:
             yield SINGLE, number, chosen[first : first + CHUNK]
 
 
+def one_crash_a_seam() -> Iterator[Work]:
+    for number in range(len(REACHING)):
+        yield SEAMS, None, [number]
+
+
 def random_faults(first_seed: int, seeds: int, shape: int | None = None) -> Iterator[Work]:
     end = first_seed + seeds
     for first in range(first_seed, end, CHUNK):
@@ -61,13 +66,19 @@ def run(work: Work) -> Tally:
     with ready():
         search = _simulator()[1]
         for number in numbers:
-            if what == SINGLE and shape is not None:
-                result = search.single(SHAPES[shape], number)
-            else:
-                result = search.random(number, shape)
-            result.points = []  # many, and known
-            tally.add(result)
+            for result in _results(search, what, shape, number):
+                result.points = []  # many, and known
+                tally.add(result)
     return tally
+
+
+def _results(search: Search, what: str, shape: int | None, number: int) -> Iterator[Result]:
+    if what == SEAMS:
+        yield from search.crash(number)
+    elif what == SINGLE and shape is not None:
+        yield search.single(SHAPES[shape], number)
+    else:
+        yield search.random(number, shape)
 
 
 def cpu_s() -> float:

@@ -25,6 +25,7 @@ class Scenario:
     rows_per_epoch: int = 2
     changes: bool = False  # sources say something else each time they are read (E2)
     uneven: bool = False  # sources cut their slices differently each time they plan (E5)
+    read_s: float = 0.1  # at most, to read a slice
     retry_times: int = 20
     cancel_after_s: float | None = None  # counted from when the client sees it run
 
@@ -91,7 +92,7 @@ SHAPES: tuple[Scenario, ...] = (
     Scenario(cancel_after_s=0.2, sinks=2, rows=8),
     Scenario(jobs=2, rows=2, slots=1, workers=("w1",)),
     Scenario(coordinators=("c1", "c2", "c3"), rows=6),
-    Scenario(cancel_after_s=0.05, rows=6),
+    Scenario(cancel_after_s=0.3, rows=6, read_s=2.0),
     Scenario(cancel_after_s=0.35, sinks=2, rows=9, uneven=True),
     Scenario(uneven=True, rows=5, sources=2),
     Scenario(retry_times=1, changes=True, sinks=2),

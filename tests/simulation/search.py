@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.simulation.faults import Fault, Point, draw
+from tests.simulation.faults import CRASH, Fault, Point, draw
 from tests.simulation.history import Result, Simulator
 from tests.simulation.scenario import SHAPES, Scenario
+from tests.simulation.stand_ins import seam_names
 
+_CRASHED = [Fault(CRASH, name, "epoch running", 1) for name in ("w1", "w2")]
+_KEPT = [Fault(CRASH, name, "end kept", 1) for name in ("w1", "w2")]
+# Histories that reach every seam there is; some are reached only after another fault.
+REACHING: Sequence[tuple[Scenario, Sequence[Fault]]] = [
+    *((shape, ()) for shape in SHAPES),
+    (Scenario(rows=2), _KEPT),  # a worker finds what its life before left unsaid
+    (SHAPES[3], _CRASHED),  # a cancelled job has an epoch to abort
+]
+QUIET_SEEDS = range(4)  # whose points random faults are drawn from
 FAULTS_MAX = 4  # in one random history
 QUIET_SEED = 0  # of the histories whose points are known
 
@@ -20,13 +30,15 @@ class Search:
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
-        self._points: dict[tuple[Scenario, tuple[Fault, ...]], list[Point]] = {}
+        self._points: dict[tuple[Scenario, tuple[Fault, ...], int], list[Point]] = {}
 
-    def points(self, scenario: Scenario, before: Sequence[Fault] = ()) -> list[Point]:
+    def points(
+        self, scenario: Scenario, before: Sequence[Fault] = (), *, seed: int = QUIET_SEED
+    ) -> list[Point]:
         """Those that a history passes without any fault, or with these."""
-        known = (scenario, tuple(before))
+        known = (scenario, tuple(before), seed)
         if known not in self._points:
-            quiet = self._simulator.run(QUIET_SEED, scenario, before)
+            quiet = self._simulator.run(seed, scenario, before)
             assert not quiet.failed, f"without any fault: {quiet.problems}"
             self._points[known] = quiet.points
         return self._points[known]
@@ -39,13 +51,35 @@ class Search:
         fault = self.all_single(scenario)[number]
         return self._simulator.run(QUIET_SEED, scenario, [fault])
 
+    def crashes(self, number: int) -> list[tuple[Scenario, list[Fault]]]:
+        """A crash at each seam that a reaching history passes: each actor, the first time."""
+        scenario, before = REACHING[number]
+        found: dict[tuple[str, str], Fault] = {}
+        for point in self.points(scenario, before):
+            if point.point in seam_names() and CRASH in point.kinds:
+                crash = Fault(CRASH, point.actor, point.point, point.nth)
+                found.setdefault((point.actor, point.point), crash)
+        return [(scenario, [*before, f]) for f in found.values() if f not in before]
+
+    def crash(self, number: int) -> Iterator[Result]:
+        for scenario, plan in self.crashes(number):
+            yield self._simulator.run(QUIET_SEED, scenario, plan)
+
+    def _drawable(self, scenario: Scenario) -> list[Point]:
+        """Points of several quiet histories: what is reached in one only is drawn, too."""
+        found: dict[tuple[str, str, int], Point] = {}
+        for seed in QUIET_SEEDS:
+            for point in self.points(scenario, seed=seed):
+                found.setdefault((point.actor, point.point, point.nth), point)
+        return list(found.values())
+
     def random(self, seed: int, shape: int | None = None) -> Result:
         return self._simulator.run(seed, *self.drawn(seed, shape))
 
     def drawn(self, seed: int, shape: int | None = None) -> tuple[Scenario, list[Fault]]:
         chosen = Random(f"{seed}/plan")
         scenario = chosen.choice(SHAPES) if shape is None else SHAPES[shape]
-        return scenario, draw(chosen, self.points(scenario), most=FAULTS_MAX)
+        return scenario, draw(chosen, self._drawable(scenario), most=FAULTS_MAX)
 
 
 @dataclass(slots=True)

@@ -25,7 +25,7 @@ from tests.simulation.world import the_world
 
 T = TypeVar("T")
 Row = tuple[str, int, str]  # source, number, what it says (of a source that changes: who read it)
-READ_S = (0.01, 0.1)
+READ_MIN_S = 0.01
 Place = tuple[str, int, str]  # incarnation, pipeline, sink
 
 
@@ -86,7 +86,7 @@ class ModelSource:
     def read(self, session: object, part: Slice) -> Any:
         process = the_world().process
         assert process is not None
-        the_world().sleep(process.random.uniform(*READ_S))
+        the_world().sleep(process.random.uniform(READ_MIN_S, self._scenario.read_s))
         first, end = cast("list[int]", part.data)
         said = self._execution if self._scenario.changes else ""
         return _Frame([(self.name, n, said) for n in range(first, end)])

@@ -11,8 +11,8 @@ from random import SystemRandom
 
 import pytest
 
-from tests.simulation.campaign import RANDOM, ready, run
-from tests.simulation.faults import CRASH, Fault
+from tests.simulation.campaign import RANDOM, one_crash_a_seam, ready, run
+from tests.simulation.faults import Fault
 from tests.simulation.history import Result, Simulator
 from tests.simulation.invariants import INVARIANTS
 from tests.simulation.mutants import Meant, caught_by, meant
@@ -85,33 +85,11 @@ def test_fresh_histories_are_clean(simulator: Simulator) -> None:
 
 
 def test_a_crash_at_every_seam_there_is_does_no_harm(simulator: Simulator) -> None:
-    search, tally = Search(simulator), Tally()
-    for scenario, plan in _one_crash_a_seam(search):
-        tally.add(simulator.run(0, scenario, plan))
+    tally = Tally()
+    for work in one_crash_a_seam():
+        tally.join(run(work))
     check(simulator, tally)
     assert set(seam_names()) - set(tally.crashes) == set()
-
-
-def _one_crash_a_seam(search: Search) -> Iterator[tuple[Scenario, list[Fault]]]:
-    """By each actor that passes it, the first time; some are reached only after another fault."""
-    for scenario, before in _REACHING:
-        seen: set[tuple[str, str]] = set()
-        for point in search.points(scenario, before):
-            new = point.point in seam_names() and (point.actor, point.point) not in seen
-            if new and CRASH in point.kinds:
-                seen.add((point.actor, point.point))
-                crash = Fault(CRASH, point.actor, point.point, point.nth)
-                if crash not in before:
-                    yield scenario, [*before, crash]
-
-
-_KEPT = [Fault(CRASH, name, "end kept", 1) for name in ("w1", "w2")]
-_LEFT_PLANNED = [Fault(CRASH, name, "epoch running", 1) for name in ("w1", "w2")]
-_REACHING: list[tuple[Scenario, list[Fault]]] = [
-    *((shape, list[Fault]()) for shape in SHAPES),
-    (Scenario(rows=2), _KEPT),  # a worker finds what its life before left unsaid
-    (SHAPES[3], _LEFT_PLANNED),  # a cancelled job has an epoch to abort
-]
 
 
 def test_a_guard_that_is_gone_is_noticed_by_a_history_told_as_a_timeline(

@@ -24,6 +24,7 @@ from headrace.protocol.messages import (
     TaskEnded,
 )
 from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Plan, Restore, Slice
+from headrace.worker import pipeline
 from headrace.worker import runner as runner_module
 from headrace.worker.execution import Execution, Run
 from headrace.worker.outbox import Outbox
@@ -112,6 +113,7 @@ def bench(warm: WarmSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         return Watched(spec.name, made.swept)
 
     monkeypatch.setattr(runner_module, "make_sink", watched)
+    monkeypatch.setattr(pipeline, "SWEEP_PAUSES_S", (0.01,))
     yield made
     made.outbox.close()
 
@@ -131,8 +133,9 @@ def test_a_sweep_that_fails_does_not_fail_what_is_committed(
     bench.run(TaskKind.PIPELINE, Restore())
 
     assert bench.end().outcome == "SUCCESS"
-    assert [name for name, _, _ in bench.swept] == ["Console-1", "Console-2"]
-    assert caplog.text.count("staged files not swept") == 2
+    # Once after the commit, and once more at the end: a target may be away for a moment only.
+    assert [name for name, _, _ in bench.swept] == ["Console-1", "Console-2"] * 2
+    assert caplog.text.count("staged files not swept") == 4
 
 
 def test_several_sinks_of_the_same_rows_are_not_counted_twice(bench: Bench) -> None:
@@ -147,7 +150,7 @@ def test_a_settled_epoch_is_swept_after_its_commit(bench: Bench) -> None:
     bench.run(TaskKind.SETTLE, Restore(open=prepared(1)))
 
     assert (bench.end().result or {})["outcome"] == "committed"
-    assert bench.swept == [("Console-1", 1, STAGED), ("Console-2", 1, STAGED)]
+    assert bench.swept == [("Console-1", 1, STAGED), ("Console-2", 1, STAGED)] * 2
 
 
 def test_an_epoch_that_a_lost_execution_completed_is_swept_by_the_next_one(bench: Bench) -> None:

@@ -88,6 +88,11 @@ class Execution:
         if self._stop.is_set():
             raise Stopped
 
+    def wait(self, seconds: float) -> None:
+        """Pause between two tries, unless it is to stop."""
+        self._stop.wait(seconds)
+        self.check()
+
     def says(
         self, step: str, *, epoch: int = 0, rows: int = 0, expected: int | None = None
     ) -> None:

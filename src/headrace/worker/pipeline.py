@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SWEEP_PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further try to delete what is left over
+
 
 @dataclass(frozen=True, slots=True)
 class Plugins:
@@ -52,6 +54,7 @@ class Pipeline:
         self._sources, self._sinks = plugins.sources, plugins.sinks
         self._transforms, self._clock = plugins.transforms, clock
         self._positions: dict[str, Any] = dict(payload.restore.positions)
+        self._unswept: dict[int, Json] = {}  # by epoch: its handles
         self._rows = 0
 
     def _at(self, epoch: int) -> EpochAt:
@@ -68,6 +71,7 @@ class Pipeline:
         while (plan := self._next_plan()) is not None:
             epoch += 1
             self._epoch(epoch, plan)
+        self._sweep_again()
 
     def settle(self) -> Json:
         left = self._payload.restore.open
@@ -77,6 +81,7 @@ class Pipeline:
             handles = left.handles or {}
             done = self._commit(left.epoch, left.plan, handles)
             self._sweep(left.epoch, handles)
+            self._sweep_again()
             return {"outcome": "committed", "completed": done.model_dump(mode="json")}
         for sink in self._sinks:
             sink.abort(self._session, self._at(left.epoch))
@@ -139,6 +144,16 @@ class Pipeline:
         self._sweep(epoch, handles)
         self._execution.says("completed", epoch=epoch, rows=self._rows)
 
+    def _sweep_again(self) -> None:
+        """What could not be deleted then may be now. The end of the job does not wait for long."""
+        for pause_s in SWEEP_PAUSES_S:
+            if not self._unswept:
+                return
+            self._execution.wait(pause_s)
+            unswept, self._unswept = self._unswept, {}
+            for epoch, handles in unswept.items():
+                self._sweep(epoch, handles)
+
     def _sweep(self, epoch: int, handles: Json) -> None:
         """The rows are committed: leftovers that can't be deleted now must not fail the job."""
         for sink in self._sinks:
@@ -148,6 +163,7 @@ class Pipeline:
             except Exception:
                 facts = {"execution": self._execution.id, "sink": sink.name, "epoch": epoch}
                 log.exception("staged files not swept", extra=facts)
+                self._unswept[epoch] = handles
 
     def _commit(self, epoch: int, plan: Plan, handles: Json) -> EpochCompleted:
         self._execution.says("committing", epoch=epoch, rows=self._rows)
