@@ -5,7 +5,8 @@ A patch says in its head which invariant catches it, and with which histories:
     # simulation: no_write_under_an_old_term --single --shape 0 --match 'pause~4@c*'
 
 Patches stand in tests/mutations when they remove the guard of a requirement, and here, in
-mutations/, when they only serve the simulation. GUARDS_BEHIND tells of those that it can't see.
+mutations/, when they only serve the simulation. docs/explanation/simulation.md lists guards that
+it can't see missing, because others stand behind them.
 """
 
 from __future__ import annotations
@@ -24,18 +25,6 @@ from tools.requirement import MUTATIONS
 OWN = Path(__file__).parent / "mutations"
 LIMIT_S = 400
 _SAID = re.compile(r"^# simulation: (?P<invariant>\w+) (?P<histories>--.+)$", re.MULTILINE)
-
-# Removed alone, nothing is lost: another guard stands before or behind each of them.
-GUARDS_BEHIND = {
-    "the attempt in a claim's guard": "epochs and targets refuse a zombie's steps by themselves",
-    "the slices of a planned epoch": "nothing of it was committed; once prepared it is never read",
-    "the plan that the answer gives back": "only the holder of the claim plans, and gets its own",
-    "stop what a lost registration held": "its reports are refused, and end it",
-    "stop what is not assigned": "its reports are refused, and end it",
-    "tasks of workers that are not registered": "unregistering puts them back in its transaction",
-    "resend what was not seen": "giving it back costs an attempt, no row",
-    "the end of a task on disk": "another attempt finds the epochs completed, and ends",
-}
 
 
 @dataclass(frozen=True, slots=True)
