@@ -135,7 +135,7 @@ def test_a_sync_that_was_overtaken_is_refused(api: TestClient) -> None:
 def test_another_version_of_the_protocol_is_refused_with_the_way_out(
     shared: TestClient, verb: str
 ) -> None:
-    said = ME.model_dump(mode="json") | {"sync": 1, "protocol": 2}
+    said = ME.model_dump(mode="json") | {"sync": 1, "protocol": 1}
 
     refused = error_of(shared.post(f"/v1/worker/{verb}", json=said), 422)
 

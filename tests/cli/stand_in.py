@@ -33,10 +33,12 @@ from headrace.worker.tending import Spark
 FINISHES = 7
 FAILS = 13
 WAITS = 50  # for the file `go` in its home, or to be stopped
+ENDLESS = 60  # epoch after epoch, until it is stopped
 DEAF = 99  # runs until its process ends
 REFUSING = "STAND_IN_REFUSES"  # in the environment: the worker does not start
 JVM_KILLED = "jvm-killed"  # a file in its home
 LOOK_S = 0.05
+ENDLESS_PAUSE_S = 0.5  # between two epochs
 
 
 def run_made_up(execution: Execution, home: Path) -> Mapping[str, Any] | None:
@@ -45,10 +47,13 @@ def run_made_up(execution: Execution, home: Path) -> Mapping[str, Any] | None:
     rows = source.options["row.num"]
     assert isinstance(rows, int)
     if execution.assignment.kind is TaskKind.SETTLE:
-        return {"outcome": "aborted"}
+        return {"aborted": [left.epoch for left in payload.restore.open]}
+    if rows == ENDLESS:
+        return run_endless(execution, payload)
     if payload.restore.epoch:
         return None
-    execution.plan(1, Plan(slices={source.name: Slice(data=None, after=rows, rows=rows)}, now_ms=0))
+    part = Slice(data=None, after=rows, rows=rows)
+    execution.granted(execution.propose(1, Plan(slices={source.name: part}, now_ms=0)))
     execution.says("running", epoch=1, rows=rows // 2, expected=rows)
     while rows == DEAF or (rows == WAITS and not (home / "go").exists()):
         if rows != DEAF:
@@ -58,7 +63,8 @@ def run_made_up(execution: Execution, home: Path) -> Mapping[str, Any] | None:
         raise Refused("the made-up source is out of luck")
     sys.stdout.write("a row [that looks] like markup\n")
     sys.stdout.flush()
-    execution.prepare(1, {})
+    ready = [plugin.name for plugin in payload.pipeline.sources]
+    execution.prepared(execution.prepare(1, {}, ready))
     facts: Json = {"table": "demo.events", "snapshot": "4711", "rows": rows, "total_rows": 2 * rows}
     execution.complete(
         EpochCompleted(
@@ -72,6 +78,32 @@ def run_made_up(execution: Execution, home: Path) -> Mapping[str, Any] | None:
         )
     )
     return None
+
+
+def run_endless(execution: Execution, payload: PipelinePayload) -> None:
+    """An epoch of ENDLESS rows at a time; ends with a savepoint, or is stopped."""
+    source, sink = payload.pipeline.sources[0].name, payload.pipeline.sinks[0].name
+    epoch, written = payload.restore.epoch, payload.restore.written.get(sink, 0)
+    while not execution.saving:
+        epoch, written = epoch + 1, written + ENDLESS
+        part = Slice(data=None, after=written, rows=ENDLESS)
+        execution.granted(execution.propose(epoch, Plan(slices={source: part}, now_ms=0)))
+        execution.says("running", epoch=epoch, rows=written)
+        execution.prepared(execution.prepare(epoch, {}))
+        execution.complete(
+            EpochCompleted(
+                seq=0,
+                claim=execution.claim,
+                epoch=epoch,
+                positions={source: written},
+                rows_in=ENDLESS,
+                rows_out=ENDLESS,
+                commits={},
+                written={sink: written},
+            )
+        )
+        execution.rest(ENDLESS_PAUSE_S)
+    execution.saved = True
 
 
 def serve_worker(
@@ -103,7 +135,7 @@ def serve_worker(
         waits,
         lambda posted: Outbox(home / "outbox" / name, posted=posted),
         {kind: lambda execution: run_made_up(execution, home) for kind in TaskKind},
-        Spark(alive=jvm_alive, cancel=lambda _: None, rows_written=lambda _: None),
+        Spark(jvm_alive, lambda _: None, lambda _: None, lambda _: (0, 0)),
         SystemClock(),
     )
 

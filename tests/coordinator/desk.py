@@ -13,7 +13,10 @@ from itertools import count
 from sqlalchemy import Engine, select
 
 from headrace.coordinator.commands import Commands
-from headrace.coordinator.dispatch import Dispatch, Touched
+from headrace.coordinator.dispatch import Dispatch
+from headrace.coordinator.drafts import Touched
+from headrace.coordinator.metrics import Metrics
+from headrace.coordinator.reconcile.executions import Executions
 from headrace.coordinator.reconcile.jobs import Jobs
 from headrace.coordinator.reconcile.loop import Pass, run_once
 from headrace.coordinator.reconcile.workers import Workers
@@ -21,7 +24,7 @@ from headrace.coordinator.roster import Roster
 from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec
 from headrace.model.task import Claim, Lane, TaskKind
-from headrace.protocol.messages import Acknowledged, Answer, Held, Report, Seen, Sync
+from headrace.protocol.messages import Acknowledged, Answer, Held, Progress, Report, Seen, Sync
 from headrace.store import jobs, leases, tasks, workers
 from headrace.store.engine import reading, writing
 from headrace.store.fence import Term, fenced
@@ -29,6 +32,7 @@ from headrace.store.schema import epochs as epoch_rows
 from headrace.store.tasks import Task
 from headrace.store.workers import Worker
 from tests.coordinator.specs import spec as a_spec
+from tests.coordinator.specs import whole_run
 from tests.fakes import FakeClock
 
 TIMEOUT_S = 60.0
@@ -66,9 +70,11 @@ class Desk:
     def _begin(self, term: Term) -> None:
         self.term = term
         self.roster = Roster(self.clock, timeout_s=TIMEOUT_S)
-        self.dispatch = Dispatch(term, self.roster, self.clock)
+        self.metrics = Metrics()
+        self.dispatch = Dispatch(term, self.roster, self.clock, self.metrics)
         self.jobs = Jobs(self.clock, self.ids, ring_worker=self.rung.append)
         self.workers = Workers(self.roster, self.clock)
+        self.executions = Executions(self.roster.watch, self.clock)
 
     def take_over(self) -> None:
         """Another coordinator leads from now on, and remembers nothing."""
@@ -107,15 +113,17 @@ class Desk:
         holds: Iterable[Claim] = (),
         reports: Sequence[Report] = (),
         free: Mapping[Lane, int] | None = None,
+        progress: Mapping[Claim, Progress] | None = None,
     ) -> Sync:
         """What a worker says next; by itself it claims that everything is free."""
         scripted = self._scripted.setdefault(name, _Scripted())
         scripted.syncs += 1
+        said = progress or {}
         return Sync(
             worker=name,
             sync=scripted.syncs,
             seen=scripted.seen,
-            holds=tuple(Held(claim=claim) for claim in holds),
+            holds=tuple(Held(claim=claim, progress=said.get(claim)) for claim in holds),
             reports=tuple(reports),
             free={Lane.SLOT: 2, Lane.CONTROL: 1} if free is None else dict(free),
         )
@@ -124,8 +132,10 @@ class Desk:
         """Answer all of them in one transaction, as the writer does."""
         for sync in syncs:
             assert self.roster.heard(sync.worker, sync.sync)
+        touched = Touched()
         with fenced(self.store, self.term) as conn:
-            answers = list(self.dispatch.answer(conn, syncs, Touched()))
+            answers = list(self.dispatch.answer(conn, syncs, touched))
+        self.dispatch.committed(touched)
         for sync, answer in zip(syncs, answers, strict=True) if not lost else ():
             self._scripted[sync.worker].seen = Seen(term=answer.term, number=answer.number)
         return answers
@@ -148,13 +158,21 @@ class Desk:
         [acknowledged] = answer.acknowledged
         return acknowledged
 
+    def finish(self, name: str, claim: Claim, *, holds: Iterable[Claim] = ()) -> None:
+        """All that a worker says of a pipeline with one epoch, at once."""
+        reports = whole_run(claim, self.task(claim.task).pipeline or 1)
+        self.sync(name, holds=holds, reports=reports, free={})
+
     def pass_(self) -> Pass:
         """One look at everything: workers first, then jobs."""
         outcome = run_once(self.store, self.term, self.workers, self.workers.keys(self.store))
+        stuck = run_once(self.store, self.term, self.executions, self.executions.keys())
         with reading(self.store) as conn:
             open_ids = jobs.open_ids(conn, most=JOBS_MAX)
         found = run_once(self.store, self.term, self.jobs, open_ids)
-        return Pass(outcome.done + found.done, outcome.failed + found.failed)
+        return Pass(
+            outcome.done + stuck.done + found.done, outcome.failed + stuck.failed + found.failed
+        )
 
     def passes(self) -> None:
         """Look until there is nothing to do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 
 from headrace.model.jobspec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
@@ -11,8 +12,10 @@ from headrace.protocol.messages import (
     EpochPlanned,
     EpochPrepared,
     Json,
+    Report,
     TaskEnded,
 )
+from headrace.protocol.payloads import Settled
 
 ROWS = 7  # of each epoch
 SECRET = "the-secret-of-the-lake"
@@ -56,9 +59,15 @@ def planned(claim: Claim, epoch: int = 1, *, now_ms: int = 1) -> EpochPlanned:
     return EpochPlanned(seq=next(_numbers), claim=claim, epoch=epoch, plan=plan(now_ms))
 
 
-def prepared(claim: Claim, epoch: int = 1, *, handle: str = "staged") -> EpochPrepared:
+def prepared(
+    claim: Claim,
+    epoch: int = 1,
+    *,
+    handle: str = "staged",
+    ready: tuple[str, ...] = ("FakeSource-1",),
+) -> EpochPrepared:
     handles: Json = {"Console-1": {"handle": handle, "rows": ROWS}}
-    return EpochPrepared(seq=next(_numbers), claim=claim, epoch=epoch, handles=handles)
+    return EpochPrepared(seq=next(_numbers), claim=claim, epoch=epoch, handles=handles, ready=ready)
 
 
 def completed(claim: Claim, epoch: int = 1) -> EpochCompleted:
@@ -75,6 +84,17 @@ def completed(claim: Claim, epoch: int = 1) -> EpochCompleted:
 
 def succeeded(claim: Claim, *, result: Json | None = None) -> TaskEnded:
     return TaskEnded(seq=next(_numbers), claim=claim, outcome="SUCCESS", result=result)
+
+
+def whole_run(claim: Claim, pipeline: int = 1) -> Sequence[Report]:
+    """What an execution with one epoch says, from its plan to its end."""
+    staged = prepared(claim, ready=(f"FakeSource-{pipeline}",))
+    return [planned(claim), staged, completed(claim), succeeded(claim)]
+
+
+def settled(claim: Claim, *aborted: int, completed: Sequence[EpochCompleted] = ()) -> TaskEnded:
+    result = Settled(completed=tuple(completed), aborted=aborted)
+    return succeeded(claim, result=result.model_dump(mode="json"))
 
 
 def failed(claim: Claim, error: str = "it broke", *, retry: bool = True) -> TaskEnded:

@@ -16,9 +16,9 @@ from tests.coordinator.specs import (
     failed,
     planned,
     prepared,
+    settled,
     spec,
     stopped,
-    succeeded,
 )
 
 
@@ -92,7 +92,7 @@ def test_a_planned_epoch_is_aborted_before_the_job_is_canceled(desk: Desk) -> No
     assert desk.status(job) is JobStatus.CANCELING
     [settle] = desk.sync("w1", free={Lane.CONTROL: 1}).assignments
     assert settle.kind is TaskKind.SETTLE
-    desk.report("w1", succeeded(settle.claim, result={"outcome": "aborted"}))
+    desk.report("w1", settled(settle.claim, 1))
     desk.passes()
     assert desk.status(job) is JobStatus.CANCELED
     assert desk.epochs(job) == [(1, "CHECKPOINT", "ABORTED")]
@@ -107,8 +107,7 @@ def test_a_prepared_epoch_is_committed_before_the_job_is_canceled(desk: Desk) ->
 
     assert desk.status(job) is JobStatus.CANCELING
     [settle] = desk.sync("w1", free={Lane.CONTROL: 1}).assignments
-    done = completed(settle.claim).model_dump(mode="json")
-    desk.report("w1", succeeded(settle.claim, result={"outcome": "committed", "completed": done}))
+    desk.report("w1", settled(settle.claim, completed=[completed(settle.claim)]))
     desk.passes()
     assert desk.status(job) is JobStatus.CANCELED
     assert desk.epochs(job) == [(1, "CHECKPOINT", "COMPLETED")]
@@ -144,7 +143,7 @@ def test_a_task_that_its_worker_never_took_is_not_given_again_after_a_cancel(des
 
 def test_a_cancel_that_comes_with_the_end_leaves_the_job_finished(desk: Desk) -> None:
     job, claim = desk.given()
-    desk.report("w1", succeeded(claim))
+    desk.finish("w1", claim)
 
     desk.commands.cancel(job)
     desk.passes()
@@ -157,7 +156,7 @@ def test_an_end_that_comes_after_the_cancel_began_leaves_the_job_canceled(desk: 
     desk.commands.cancel(job)
     desk.passes()
 
-    desk.report("w1", succeeded(claim))
+    desk.finish("w1", claim)
     desk.passes()
 
     assert desk.status(job) is JobStatus.CANCELED
@@ -166,7 +165,7 @@ def test_an_end_that_comes_after_the_cancel_began_leaves_the_job_canceled(desk: 
 
 def test_cancelling_a_job_that_has_ended_changes_nothing(desk: Desk) -> None:
     job, claim = desk.given()
-    desk.report("w1", succeeded(claim))
+    desk.finish("w1", claim)
     desk.passes()
     before = desk.job(job)
 
@@ -203,7 +202,7 @@ def test_a_cancel_survives_a_change_of_leader_at_every_step(desk: Desk) -> None:
     desk.take_over()
     [settle] = desk.sync("w1", free={Lane.CONTROL: 1}).assignments
     desk.take_over()
-    desk.report("w1", succeeded(settle.claim, result={"outcome": "aborted"}))
+    desk.report("w1", settled(settle.claim, 1))
     desk.take_over()
     desk.passes()
 

@@ -23,7 +23,7 @@ from headrace.store.jobs import Job, spec_and_secrets_of
 from headrace.store.schema import job_secrets, pipelines
 from headrace.store.schema import jobs as job_rows
 from tests.coordinator.desk import Desk
-from tests.coordinator.specs import SECRET, spec, stopped, succeeded
+from tests.coordinator.specs import SECRET, spec, stopped
 from tests.fakes import FakeClock
 
 RACERS = 6
@@ -71,7 +71,7 @@ def test_the_same_key_gives_the_same_job_in_whatever_state(desk: Desk) -> None:
     assert submit() == first
     desk.register("w1")
     desk.passes()
-    desk.report("w1", succeeded(desk.claimed("w1")))
+    desk.finish("w1", desk.claimed("w1"))
     desk.passes()
 
     again = submit()
@@ -168,7 +168,7 @@ def test_a_secret_is_delivered_and_stands_nowhere_else(
     assert SECRET not in json.dumps(payload)
     assert SECRET not in everything(desk.store)
     assert secrets_kept(desk.store) == 1
-    desk.report("w1", succeeded(assignment.claim))
+    desk.finish("w1", assignment.claim)
     desk.passes()
     assert desk.status(job) is JobStatus.FINISHED
     assert secrets_kept(desk.store) == 0

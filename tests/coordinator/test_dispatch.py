@@ -10,7 +10,7 @@ from headrace.protocol.messages import Held, Progress, Seen, Sync, TaskEnded
 from headrace.store import claims
 from headrace.store.engine import reading
 from tests.coordinator.desk import Desk
-from tests.coordinator.specs import failed, planned, prepared, spec, succeeded
+from tests.coordinator.specs import failed, planned, prepared, spec, succeeded, whole_run
 
 ALL = {Lane.SLOT: 100, Lane.CONTROL: 100}
 
@@ -189,7 +189,9 @@ def test_an_unregistered_worker_is_told_so_and_its_reports_are_still_taken(desk:
 @pytest.mark.req("D4")
 def test_an_end_said_to_a_leader_that_died_is_said_again_and_taken_by_the_next(desk: Desk) -> None:
     job, claim = desk.given()
-    end = succeeded(claim)
+    *steps, end = whole_run(claim)
+    for step in steps:
+        desk.report("w1", step, holds=[claim])
 
     # The first leader never commits what it heard; the worker hears nothing and says it again.
     desk.take_over()
@@ -264,7 +266,8 @@ def test_a_task_is_given_where_it_stands_now(desk: Desk) -> None:
 
     restore = assignment.payload["restore"]
     assert isinstance(restore, dict)
-    opened = restore["open"]
+    assert isinstance(restore["open"], list)
+    [opened] = restore["open"]
     assert isinstance(opened, dict)
     assert (opened["epoch"], opened["status"]) == (1, "PREPARED")
     assert opened["handles"] == {"Console-1": {"handle": "of the first", "rows": 7}}

@@ -255,7 +255,7 @@ def test_a_slot_that_was_promised_is_not_promised_again(desk: Desk) -> None:
     assert (desk.status(first), desk.status(second)) == (JobStatus.SCHEDULED, JobStatus.PENDING)
 
     claim = desk.claimed("w1")
-    desk.report("w1", succeeded(claim))
+    desk.finish("w1", claim)
     desk.passes()
 
     assert (desk.status(first), desk.status(second)) == (JobStatus.FINISHED, JobStatus.SCHEDULED)
@@ -266,11 +266,11 @@ def test_a_job_finishes_when_its_last_pipeline_does(desk: Desk) -> None:
     desk.register("w1")
     desk.passes()
     one, two = (a.claim for a in desk.sync("w1", free={Lane.SLOT: 2}).assignments)
-    desk.report("w1", succeeded(one), holds=[two])
+    desk.finish("w1", one, holds=[two])
     desk.passes()
     assert desk.status(job) is JobStatus.RUNNING
 
-    desk.report("w1", succeeded(two))
+    desk.finish("w1", two)
     desk.passes()
     assert desk.status(job) is JobStatus.FINISHED
     assert desk.job(job).error is None

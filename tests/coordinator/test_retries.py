@@ -18,6 +18,7 @@ from tests.coordinator.specs import (
     failed,
     planned,
     prepared,
+    settled,
     spec,
     succeeded,
 )
@@ -64,7 +65,7 @@ def test_a_failed_job_aborts_its_planned_epoch_in_the_control_lane(desk: Desk) -
     assert desk.status(job) is JobStatus.FAILING
     [assignment] = desk.sync("w1", free=CONTROL).assignments
     assert (assignment.kind, assignment.lane) == (TaskKind.SETTLE, Lane.CONTROL)
-    desk.report("w1", succeeded(assignment.claim, result={"outcome": "aborted"}))
+    desk.report("w1", settled(assignment.claim, 1))
     desk.passes()
 
     assert desk.status(job) is JobStatus.FAILED
@@ -148,10 +149,10 @@ def test_settling_is_tried_less_and_less_often_until_its_deadline(desk: Desk) ->
     "result",
     [
         None,
-        {"outcome": "nothing"},
-        {"outcome": "aborted"},
-        {"outcome": "committed"},
-        {"outcome": "committed", "completed": {"epoch": "x"}},
+        {},
+        {"aborted": [1]},
+        {"completed": []},
+        {"completed": [{"epoch": "x"}]},
     ],
 )
 def test_a_settlement_that_leaves_a_prepared_epoch_open_is_tried_again(
@@ -171,8 +172,7 @@ def test_a_settlement_that_leaves_a_prepared_epoch_open_is_tried_again(
     assert desk.epochs(job) == [(1, "CHECKPOINT", "PREPARED")]
     desk.clock.advance(SETTLE_PAUSE_MS / 1000)
     [second] = desk.sync("w1", free=CONTROL).assignments
-    done = completed(second.claim).model_dump(mode="json")
-    desk.report("w1", succeeded(second.claim, result={"outcome": "committed", "completed": done}))
+    desk.report("w1", settled(second.claim, completed=[completed(second.claim)]))
     desk.passes()
     assert desk.status(job) is JobStatus.FAILED
     assert desk.epochs(job) == [(1, "CHECKPOINT", "COMPLETED")]
@@ -234,7 +234,7 @@ def test_a_worker_that_comes_settles_what_was_waited_for(desk: Desk) -> None:
     assert desk.job(job).waits_for is None
 
     [settle] = desk.sync("w2", free=CONTROL).assignments
-    desk.report("w2", succeeded(settle.claim, result={"outcome": "aborted"}))
+    desk.report("w2", settled(settle.claim, 1))
     desk.passes()
     assert desk.status(job) is JobStatus.FAILED
     assert desk.epochs(job) == [(1, "CHECKPOINT", "ABORTED")]

@@ -28,7 +28,7 @@ from headrace.store import claims, jobs, leases, tasks, workers
 from headrace.store.engine import reading, writing
 from headrace.store.fence import Term
 from tests.coordinator.specs import failed as a_failure
-from tests.coordinator.specs import spec, succeeded
+from tests.coordinator.specs import spec, whole_run
 
 BOUND_S = 20.0
 LOOK_S = 0.02
@@ -151,7 +151,7 @@ def test_a_goodbye_takes_the_last_reports_first(led: Led) -> None:
     job = led.submit()
     claim = led.claim_of(job, "w1")
 
-    led.term.goodbye(Goodbye(worker="w1", reports=(succeeded(claim), a_failure(claim))))
+    led.term.goodbye(Goodbye(worker="w1", reports=(*whole_run(claim), a_failure(claim))))
 
     eventually(lambda: led.status(job) is JobStatus.FINISHED)
 

@@ -16,9 +16,8 @@ from tests.jobfile.samples import job, problem, read
             "option 'parallelism' of env must be at most 10000, and is 10001",
         ),
         (
-            "job { mode = streaming }",
-            "option 'job.mode' of env with the value 'streaming' is not built yet; "
-            "set job.mode = BATCH",
+            "checkpoint.interval = 0",
+            "option 'checkpoint.interval' of env must be at least 1, and is 0",
         ),
         ("parallelism = 0", "option 'parallelism' of env must be at least 1, and is 0"),
         ("job.mode = BACH", "option 'job.mode' of env can't be 'BACH'; did you mean 'BATCH'?"),
@@ -58,6 +57,7 @@ def test_env_is_read_whatever_way_its_options_are_written() -> None:
         job(
             env="job { mode = batch, name = n, retry { times = 0, interval.seconds = 7 } }\n"
             "execution.parallelism = 3, checkpoint.interval = 5000, checkpoint.timeout = 6000\n"
+            "min-pause = 0, checkpoint.max-retained = 3\n"
             'spark.executor.memory = "1g", spark { app.name = x }\n'
             "flink.a.b-c = 5, savemode.execute.location = CLIENT, shade.identifier = default\n"
             "custom_parameters { k = v }"
@@ -70,6 +70,8 @@ def test_env_is_read_whatever_way_its_options_are_written() -> None:
         "parallelism": 3,
         "checkpoint_interval_ms": 5000,
         "checkpoint_timeout_ms": 6000,
+        "checkpoint_min_pause_ms": 0,
+        "checkpoint_retained": 3,
         "retry_times": 0,
         "retry_interval_s": 7,
         "other": {

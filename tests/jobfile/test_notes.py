@@ -17,8 +17,6 @@ def notes(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ("checkpoint.interval = 10000", "a batch job runs as one epoch"),
-        ("checkpoint.timeout = 10000", "a batch job runs as one epoch"),
         ("custom_parameters { a = b }", "nothing reads it"),
         (
             "savemode.execute.location = CLUSTER",
@@ -40,9 +38,8 @@ def test_an_env_option_without_effect_is_told_once(env: str, said: str) -> None:
 
 
 def test_an_option_of_a_plugin_without_effect_is_told() -> None:
-    assert notes(job(source="split.read-interval = 5")) == [
-        "job.conf:5:1: option 'split.read-interval' of source FakeSource has no effect yet: "
-        "rows are made as fast as they are read"
+    assert notes(job(source="split.row = 5")) == [
+        "job.conf:5:1: option 'split.row' of source FakeSource has no effect yet: nothing reads it"
     ]
 
 

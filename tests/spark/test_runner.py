@@ -20,11 +20,12 @@ from headrace.protocol.messages import (
     Assignment,
     EpochCompleted,
     EpochPlanned,
+    EpochPrepared,
     Report,
     TaskEnded,
 )
-from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Plan, Restore, Slice
-from headrace.worker import pipeline
+from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Plan, Restore, Settled, Slice
+from headrace.worker import pace, sinks
 from headrace.worker import runner as runner_module
 from headrace.worker.execution import Execution, Run
 from headrace.worker.outbox import Outbox
@@ -38,6 +39,8 @@ STAGED: JsonValue = {"staged": "x"}
 
 class Watched:
     """A sink that keeps nothing, and remembers what was asked of it."""
+
+    opens = False
 
     def __init__(self, name: str, swept: list[tuple[str, int, JsonValue]]) -> None:
         self.name, self._swept = name, swept
@@ -55,6 +58,15 @@ class Watched:
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         raise AssertionError
 
+    def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:
+        raise AssertionError
+
+    def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        raise AssertionError
+
+    def close(self, rows: int) -> None:
+        self.closed = rows
+
 
 class Bench:
     """Runs a task to its end, and grants whatever it reports."""
@@ -71,21 +83,27 @@ class Bench:
             plan = report.plan if isinstance(report, EpochPlanned) else None
             self.outbox.acknowledge([Acknowledged(seq=report.seq, held=True, plan=plan)])
 
-    def run(self, kind: TaskKind, restore: Restore) -> Execution:
-        options: dict[str, Any] = {"row.num": ROWS, "schema": {"fields": {"id": "int"}}}
+    def run(
+        self,
+        kind: TaskKind,
+        restore: Restore,
+        *,
+        lengths: tuple[int, ...] = (ROWS,),
+        env: EnvSpec | None = None,
+    ) -> Execution:
+        tables = tuple(f"t{n}" for n in range(len(lengths)))
         payload = PipelinePayload(
             job="j1",
             incarnation="i1",
-            env=EnvSpec(),
+            env=env or EnvSpec(),
             pipeline=PipelineSpec(
                 number=1,
-                sources=(
-                    PluginSpec(
-                        name="FakeSource-1", plugin="FakeSource", options=options, output="t"
-                    ),
+                sources=tuple(
+                    _source(n, rows, table)
+                    for n, (rows, table) in enumerate(zip(lengths, tables, strict=True), start=1)
                 ),
                 sinks=tuple(
-                    PluginSpec(name=f"Console-{n}", plugin="Console", inputs=("t",)) for n in (1, 2)
+                    PluginSpec(name=f"Console-{n}", plugin="Console", inputs=tables) for n in (1, 2)
                 ),
             ),
             restore=restore,
@@ -105,6 +123,13 @@ class Bench:
         return end
 
 
+def _source(number: int, rows: int, table: str) -> PluginSpec:
+    options: dict[str, Any] = {"row.num": rows, "schema": {"fields": {"id": "int"}}}
+    return PluginSpec(
+        name=f"FakeSource-{number}", plugin="FakeSource", options=options, output=table
+    )
+
+
 @pytest.fixture
 def bench(warm: WarmSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench(warm, tmp_path)
@@ -113,7 +138,7 @@ def bench(warm: WarmSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         return Watched(spec.name, made.swept)
 
     monkeypatch.setattr(runner_module, "make_sink", watched)
-    monkeypatch.setattr(pipeline, "SWEEP_PAUSES_S", (0.01,))
+    monkeypatch.setattr(sinks, "SWEEP_PAUSES_S", (0.01,))
     yield made
     made.outbox.close()
 
@@ -147,14 +172,15 @@ def test_several_sinks_of_the_same_rows_are_not_counted_twice(bench: Bench) -> N
 
 
 def test_a_settled_epoch_is_swept_after_its_commit(bench: Bench) -> None:
-    bench.run(TaskKind.SETTLE, Restore(open=prepared(1)))
+    bench.run(TaskKind.SETTLE, Restore(open=(prepared(1),)))
 
-    assert (bench.end().result or {})["outcome"] == "committed"
+    settled = Settled.model_validate(bench.end().result)
+    assert [done.epoch for done in settled.completed] == [1]
     assert bench.swept == [("Console-1", 1, STAGED), ("Console-2", 1, STAGED)] * 2
 
 
 def test_an_epoch_that_a_lost_execution_completed_is_swept_by_the_next_one(bench: Bench) -> None:
-    bench.run(TaskKind.PIPELINE, Restore(epoch=4, open=prepared(5)))
+    bench.run(TaskKind.PIPELINE, Restore(epoch=4, open=(prepared(5),)))
 
     assert [(epoch, handle) for _, epoch, handle in bench.swept][:4] == [
         (4, None),
@@ -162,3 +188,39 @@ def test_an_epoch_that_a_lost_execution_completed_is_swept_by_the_next_one(bench
         (5, STAGED),
         (5, STAGED),
     ]
+
+
+def test_sources_run_out_at_different_epochs_and_each_is_said_to_be_ready_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pace, "FIRST_ROWS", 2)
+    monkeypatch.setattr(pace, "CHANGE_MAX", 1.0)
+    monkeypatch.setattr(pace, "ROWS_MIN", 1)
+    bench.run(
+        TaskKind.PIPELINE, Restore(), lengths=(1, 4, 0), env=EnvSpec(checkpoint_interval_ms=1)
+    )
+
+    assert bench.end().outcome == "SUCCESS"
+    ready = [(r.epoch, r.ready) for r in bench.said if isinstance(r, EpochPrepared)]
+    assert ready == [(1, ("FakeSource-1", "FakeSource-3")), (2, ("FakeSource-2",))]
+    done = [(r.epoch, r.rows_in) for r in bench.said if isinstance(r, EpochCompleted)]
+    assert done == [(1, 3), (2, 2)]
+
+
+def test_a_source_that_was_ready_is_not_read_again_and_a_full_set_ends_at_once(
+    bench: Bench,
+) -> None:
+    bench.run(
+        TaskKind.PIPELINE,
+        Restore(epoch=3, ready=("FakeSource-1",), positions={"FakeSource-1": 2}),
+        lengths=(2, 2),
+    )
+    [planned] = [report for report in bench.said if isinstance(report, EpochPlanned)]
+    assert planned.epoch == 4
+    assert set(Plan.model_validate(planned.plan).slices) == {"FakeSource-2"}
+
+    bench.said.clear()
+    both = ("FakeSource-1", "FakeSource-2")
+    bench.run(TaskKind.PIPELINE, Restore(epoch=4, ready=both), lengths=(2, 2))
+    assert [type(report) for report in bench.said] == [TaskEnded]
+    assert bench.end().outcome == "SUCCESS"

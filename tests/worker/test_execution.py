@@ -137,7 +137,7 @@ def test_the_plan_that_comes_back_is_the_one_to_run(bench: Bench) -> None:
     granted: list[Plan] = []
 
     def run(execution: Execution) -> None:
-        granted.append(execution.plan(1, Plan(slices={}, now_ms=222)))
+        granted.append(execution.granted(execution.propose(1, Plan(slices={}, now_ms=222))))
 
     answer_first(bench, run, Acknowledged(seq=1, held=True, plan={"slices": {}, "now_ms": 111}))
 
@@ -148,7 +148,7 @@ def test_a_lost_claim_ends_the_work_before_anything_is_committed(bench: Bench) -
     committed: list[bool] = []
 
     def run(execution: Execution) -> None:
-        execution.prepare(1, {})
+        execution.prepared(execution.prepare(1, {}))
         committed.append(True)
 
     answer_first(bench, run, Acknowledged(seq=1, held=False))
@@ -167,7 +167,7 @@ def test_what_is_too_large_to_be_recorded_is_refused_before_it_is_posted(
 
     def run(execution: Execution) -> None:
         if what == "plan":
-            execution.plan(3, Plan(slices={"s": Slice(data=large, after=1)}, now_ms=0))
+            execution.propose(3, Plan(slices={"s": Slice(data=large, after=1)}, now_ms=0))
         else:
             execution.prepare(3, {"Iceberg-1": large})
 

@@ -8,6 +8,9 @@ complete. A sink keeps three promises (design: "Authority is fenced where it is 
 2. *commit* makes them visible at once and spends the epoch's token; the target itself refuses
    the token a second time, and the sink then says `already=True` (E1);
 3. *abort* spends the token with no rows, and only then deletes what was staged (E6).
+
+What its save modes ask is epoch 0, and kept to the same promises: *survey* looks and changes
+nothing, *open* does it, once.
 """
 
 from __future__ import annotations
@@ -35,14 +38,17 @@ class Setting:
     parallelism: int
     streaming: bool
     warehouse: str  # URI of the embedded warehouse
+    checkpoint_interval_ms: int | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # with defaults and secrets
 
 
 class Source(Protocol):
     name: str
+    bounded: bool  # False: there is never a last slice, only nothing new yet
+    repeatable: bool  # the same slice gives the same rows, or is refused (E5)
 
     def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
-        """The slice after `position` (None: the start), or None when there is nothing left.
+        """The slice after `position` (None: the start), or None when there is nothing there.
 
         `rows_max` cuts it, where a source can cut; without it a slice is all there is.
         """
@@ -69,6 +75,23 @@ class Committed:
 
 class Sink(Protocol):
     name: str
+    opens: bool  # whether its save modes ask for something before the first row
+
+    def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:
+        """Of epoch 0: all that a stranger needs in order to `open`. Changes nothing.
+
+        `frame` has no rows, and the columns of those to come. Raises `Refused` when a save mode
+        forbids to go on, such as ERROR_WHEN_DATA_EXISTS.
+        """
+        ...
+
+    def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        """Do what the save modes ask and spend the token of epoch 0, in one atomic change.
+
+        Refused by the target the second time, also when epoch 1 is in: a zombie that wakes here
+        must not delete what was written since.
+        """
+        ...
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged: ...
 
@@ -83,4 +106,11 @@ class Sink(Protocol):
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         """Spend the token with no rows, then delete whatever was staged for the epoch."""
+        ...
+
+    def close(self, rows: int) -> None:
+        """The completed point: every source has read everything, and `rows` are committed here.
+
+        Raises `Refused` when they are not what the user asked for.
+        """
         ...

@@ -15,10 +15,11 @@ from headrace.model.epoch import EpochAt
 from headrace.model.job import PipelineStatus
 from headrace.model.task import TaskKind, TaskStatus
 from headrace.store import jobs, tasks
-from headrace.store.tasks import End, Task
+from headrace.store.tasks import End, Failure, Task
 
 log = logging.getLogger(__name__)
 
+RETRIES_REFILLED_MS = 3_600_000  # an hour without a failure, and none of those before it counts
 SETTLE_PAUSE_MS = 2_000  # after the first try at settling an epoch; doubled after each
 SETTLE_PAUSE_MAX_MS = 60_000
 SETTLE_DEADLINE_MS = 900_000  # 15 min after it was planned, the job ends without it
@@ -44,7 +45,7 @@ def place_of(conn: Connection, task: Task) -> Place:
 
 def give_back(conn: Connection, task: Task) -> None:
     """Let somebody else claim a task that never ran, or that its worker left in good order."""
-    tasks.give_back(conn, task.claim)
+    tasks.give_back(conn, task)
     if task.kind is TaskKind.PIPELINE and not task.stop:
         move_pipeline(conn, task, PipelineStatus.SCHEDULED)
 
@@ -58,7 +59,8 @@ def attempt_failed(conn: Connection, task: Task, error: str, *, retry: bool, now
         finish(conn, task, TaskStatus.CANCELED, now_ms=now_ms)
         move_pipeline(conn, task, PipelineStatus.CANCELING)
         return
-    pause_ms = _pause_ms(conn, task, retry=retry, now_ms=now_ms)
+    before = _failures(conn, task, now_ms=now_ms)
+    pause_ms = _pause_ms(conn, task, before, retry=retry, now_ms=now_ms)
     log.warning(
         "attempt failed",
         extra={
@@ -71,9 +73,7 @@ def attempt_failed(conn: Connection, task: Task, error: str, *, retry: bool, now
         },
     )
     if pause_ms is not None:
-        tasks.give_back(
-            conn, task.claim, failed=True, error=error, now_ms=now_ms, pause_ms=pause_ms
-        )
+        tasks.give_back(conn, task, Failure(error, before + 1, now_ms, pause_ms))
         if task.kind is TaskKind.PIPELINE:
             move_pipeline(conn, task, PipelineStatus.SCHEDULED)
         return
@@ -82,12 +82,22 @@ def attempt_failed(conn: Connection, task: Task, error: str, *, retry: bool, now
         move_pipeline(conn, task, PipelineStatus.FAILING, error=error)
 
 
-def _pause_ms(conn: Connection, task: Task, *, retry: bool, now_ms: int) -> int | None:
+def _failures(conn: Connection, task: Task, *, now_ms: int) -> int:
+    """Those that count: a job that ran well for an hour may fail as often as a new one."""
+    last_ms = tasks.failed_at_ms(conn, task.id) if task.failures else None
+    if task.kind is TaskKind.PIPELINE and last_ms is not None:
+        return 0 if now_ms - last_ms >= RETRIES_REFILLED_MS else task.failures
+    return task.failures
+
+
+def _pause_ms(
+    conn: Connection, task: Task, failures: int, *, retry: bool, now_ms: int
+) -> int | None:
     """How long to wait before the next attempt; None: there is none."""
     if task.kind is TaskKind.SETTLE:
-        doubled_ms = min(SETTLE_PAUSE_MS << min(task.failures, 16), SETTLE_PAUSE_MAX_MS)
+        doubled_ms = min(SETTLE_PAUSE_MS << min(failures, 16), SETTLE_PAUSE_MAX_MS)
         return None if is_overdue(conn, task, now_ms=now_ms) else doubled_ms
-    if not retry or task.failures >= int(task.payload.get("retry_times", 0)):
+    if not retry or failures >= int(task.payload.get("retry_times", 0)):
         return None
     return 1000 * int(task.payload.get("retry_interval_s", 0))
 

@@ -10,7 +10,9 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from headrace.coordinator.attempts import Place, place_of
+from headrace.coordinator.ready import ready_of
 from headrace.errors import Refused
+from headrace.model.job import JobStatus
 from headrace.model.task import Claim, TaskKind
 from headrace.model.text import without_nul
 from headrace.protocol.messages import Assignment
@@ -56,7 +58,7 @@ def _reason(error: Exception) -> str:
 
 def _pipeline(conn: Connection, place: Place) -> dict[str, Any]:
     spec, secrets = jobs.spec_and_secrets_of(conn, place.job.id)
-    found = epochs.open_one(conn, place.job.incarnation, place.pipeline.number)
+    found = epochs.all_open(conn, place.job.incarnation, place.pipeline.number)
     payload = PipelinePayload(
         job=place.job.id,
         incarnation=place.job.incarnation,
@@ -66,14 +68,19 @@ def _pipeline(conn: Connection, place: Place) -> dict[str, Any]:
         restore=Restore(
             epoch=place.pipeline.epoch,
             positions=dict(place.pipeline.positions),
-            rows_out=place.pipeline.rows_out,
-            open=found
-            and OpenEpoch(
-                epoch=found.epoch,
-                status=found.status,
-                plan=Plan.model_validate(found.plan),
-                handles=dict(found.handles) if found.handles is not None else None,
-            ),
+            ready=tuple(ready_of(conn, place, spec)),
+            written=dict(place.pipeline.written),
+            open=tuple(_open(epoch) for epoch in found),
+            savepoint=place.job.status is JobStatus.DOING_SAVEPOINT,
         ),
     )
     return payload.model_dump(mode="json")
+
+
+def _open(found: epochs.Epoch) -> OpenEpoch:
+    return OpenEpoch(
+        epoch=found.epoch,
+        status=found.status,
+        plan=Plan.model_validate(found.plan),
+        handles=dict(found.handles) if found.handles is not None else None,
+    )

@@ -14,8 +14,9 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from headrace.coordinator.attempts import Place, attempt_failed, finish, place_of
-from headrace.model.epoch import EpochKind, EpochStatus
-from headrace.model.job import PipelineStatus
+from headrace.coordinator.ready import not_ready
+from headrace.model.epoch import OPEN_MAX, EpochKind, EpochStatus
+from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.task import TaskKind, TaskStatus
 from headrace.model.text import without_nul
 from headrace.protocol.messages import (
@@ -23,11 +24,11 @@ from headrace.protocol.messages import (
     EpochCompleted,
     EpochPlanned,
     EpochPrepared,
-    Json,
     TaskEnded,
 )
+from headrace.protocol.payloads import Settled
 from headrace.seams import seam
-from headrace.store import epochs, jobs, tasks
+from headrace.store import epochs, jobs, ready, tasks
 from headrace.store.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -91,9 +92,13 @@ def _planned(conn: Connection, place: Place, report: EpochPlanned, *, now_ms: in
     at = place.at(report.epoch)
     existing = epochs.get(conn, at)
     if existing is None:
-        if report.epoch != place.pipeline.epoch + 1:
+        if not _is_next(conn, place, report.epoch):
             return Acknowledged(seq=report.seq, held=False)
-        epochs.plan(conn, at, job_id=place.job.id, slices=report.plan, now_ms=now_ms)
+        kind = EpochKind.OPENING if report.epoch == 0 else EpochKind.CHECKPOINT
+        job = place.job.id
+        epochs.plan(conn, at, job_id=job, slices=report.plan, now_ms=now_ms, kind=kind)
+    elif existing.status is not EpochStatus.PLANNED:
+        return Acknowledged(seq=report.seq, held=False)
     _running(conn, place)
     # An earlier execution may have planned this epoch: its plan is the one to run, because its
     # rows may be staged already, and the same slices give the same rows.
@@ -101,11 +106,22 @@ def _planned(conn: Connection, place: Place, report: EpochPlanned, *, now_ms: in
     return Acknowledged(seq=report.seq, held=True, plan=plan)
 
 
+def _is_next(conn: Connection, place: Place, epoch: int) -> bool:
+    """Whether it follows the last one, and not too many are open."""
+    left = epochs.all_open(conn, place.job.incarnation, place.pipeline.number)
+    last = left[-1].epoch if left else place.pipeline.epoch
+    return epoch == last + 1 and len(left) < OPEN_MAX
+
+
 def _prepared(
     conn: Connection, place: Place, report: EpochPrepared, *, now_ms: int
 ) -> Acknowledged:
     at = place.at(report.epoch)
+    left = epochs.all_open(conn, place.job.incarnation, place.pipeline.number)
+    if any(e.epoch < at.epoch and e.status is EpochStatus.PLANNED for e in left):
+        return Acknowledged(seq=report.seq, held=False)  # or one could be skipped for good
     if epochs.prepare(conn, at, handles=report.handles, now_ms=now_ms):
+        ready.add(conn, at, report.ready)
         seam("epoch prepared, in transaction")
         return Acknowledged(seq=report.seq, held=True)
     existing = epochs.get(conn, at)
@@ -120,27 +136,36 @@ def _prepared(
 def _completed(
     conn: Connection, place: Place, report: EpochCompleted, *, now_ms: int
 ) -> Acknowledged:
-    at = place.at(report.epoch)
-    if epochs.complete(conn, at, rows_in=report.rows_in, rows_out=report.rows_out, now_ms=now_ms):
-        advance(conn, place, report)
+    if complete(conn, place, report, now_ms=now_ms):
         _running(conn, place)
         return Acknowledged(seq=report.seq, held=True)
-    existing = epochs.get(conn, at)
+    existing = epochs.get(conn, place.at(report.epoch))
     repeated = existing is not None and existing.status is EpochStatus.COMPLETED
     return Acknowledged(seq=report.seq, held=repeated)
 
 
-def advance(conn: Connection, place: Place, report: EpochCompleted) -> None:
+def complete(conn: Connection, place: Place, done: EpochCompleted, *, now_ms: int) -> bool:
+    """Record that an epoch is committed everywhere. False: it is, or it is not its turn."""
+    at = place.at(done.epoch)
+    if place.pipeline.epoch != done.epoch - 1:
+        return False
+    if not epochs.complete(conn, at, rows_in=done.rows_in, rows_out=done.rows_out, now_ms=now_ms):
+        return False
+    if (retained := place.task.payload.get("retained")) is not None:
+        epochs.forget(conn, at, retained=int(retained))
     jobs.advance(
         conn,
         place.job.id,
         place.pipeline.number,
-        epoch=report.epoch,
-        positions=report.positions,
-        rows_in=report.rows_in,
-        rows_out=report.rows_out,
-        commits=report.commits,
+        epoch=done.epoch,
+        positions=done.positions,
+        rows_in=done.rows_in,
+        rows_out=done.rows_out,
+        # An epoch without rows has no commits: what the last one says still stands.
+        commits={**place.pipeline.commits, **done.commits},
+        written=done.written,
     )
+    return True
 
 
 def _running(conn: Connection, place: Place) -> None:
@@ -153,6 +178,8 @@ def apply_end(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -
     match task.kind, report.outcome:
         case TaskKind.PIPELINE, "SUCCESS":
             _finished(conn, place_of(conn, task), now_ms=now_ms)
+        case TaskKind.PIPELINE, "SAVEPOINT":
+            _saved(conn, place_of(conn, task), now_ms=now_ms)
         case _, "SUCCESS":
             _settled(conn, place_of(conn, task), report, now_ms=now_ms)
         case _:
@@ -161,13 +188,31 @@ def apply_end(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -
 
 
 def _finished(conn: Connection, place: Place, *, now_ms: int) -> None:
-    """The completed point: an epoch with the next id and no slices, and FINISHED with it."""
-    if (left := _open(conn, place)) is not None:
-        error = f"its worker said SUCCESS with epoch {left.epoch} still {left.status}"
+    """The completed point: every source has read everything, and it is committed."""
+    if waiting := not_ready(conn, place):
+        error = f"its worker said SUCCESS, and not all is read of {', '.join(waiting)}"
+        attempt_failed(conn, place.task, error, retry=True, now_ms=now_ms)
+        return
+    _end_with(conn, place, EpochKind.COMPLETED, now_ms=now_ms)
+
+
+def _saved(conn: Connection, place: Place, *, now_ms: int) -> None:
+    """A savepoint: the job may be restored from here. Nobody else may end a pipeline so."""
+    if place.job.status is not JobStatus.DOING_SAVEPOINT:
+        error = f"its worker said SAVEPOINT, and the job is {place.job.status}"
+        attempt_failed(conn, place.task, error, retry=True, now_ms=now_ms)
+        return
+    _end_with(conn, place, EpochKind.SAVEPOINT, now_ms=now_ms)
+
+
+def _end_with(conn: Connection, place: Place, kind: EpochKind, *, now_ms: int) -> None:
+    """An epoch with the next id and no slices, and the end of the pipeline with it."""
+    if left := _left_open(conn, place):
+        error = f"its worker said that it is done, and {left}"
         attempt_failed(conn, place.task, error, retry=True, now_ms=now_ms)
         return
     at = place.at(place.pipeline.epoch + 1)
-    epochs.plan(conn, at, job_id=place.job.id, slices={}, now_ms=now_ms, kind=EpochKind.COMPLETED)
+    epochs.plan(conn, at, job_id=place.job.id, slices={}, now_ms=now_ms, kind=kind)
     jobs.advance(
         conn,
         place.job.id,
@@ -177,37 +222,38 @@ def _finished(conn: Connection, place: Place, *, now_ms: int) -> None:
         rows_in=0,
         rows_out=0,
         commits=place.pipeline.commits,
+        written=place.pipeline.written,
     )
     finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
     jobs.change_pipeline(conn, place.job.id, place.pipeline.number, PipelineStatus.FINISHED)
 
 
 def _settled(conn: Connection, place: Place, report: TaskEnded, *, now_ms: int) -> None:
-    """A settle task finished a prepared epoch, or aborted a planned one (E6)."""
-    result, left = report.result or {}, _open(conn, place)
-    if result.get("outcome") == "committed" and (done := _done(result)) is not None:
-        at = place.at(done.epoch)
-        if epochs.complete(conn, at, rows_in=done.rows_in, rows_out=done.rows_out, now_ms=now_ms):
-            advance(conn, place, done)
-    elif result.get("outcome") == "aborted" and left is not None:
-        epochs.abort(conn, place.at(left.epoch), now_ms=now_ms)
-    if (left := _open(conn, place)) is None:
-        finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
-    else:  # or the job would wait for ever: nobody else is going to settle it
-        error = f"its worker said SUCCESS with epoch {left.epoch} still {left.status}"
+    """A settle task finished prepared epochs, or aborted planned ones (E6)."""
+    result = _result(report)
+    for done in result.completed:
+        complete(conn, place, done, now_ms=now_ms)
+        place = place_of(conn, place.task)
+    for epoch in result.aborted:
+        epochs.abort(conn, place.at(epoch), now_ms=now_ms)
+    if left := _left_open(conn, place):  # or the job would wait for ever: nobody else settles it
+        error = f"its worker said SUCCESS, and {left}"
         attempt_failed(conn, place.task, error, retry=True, now_ms=now_ms)
+    else:
+        finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
 
 
-def _done(result: Json) -> EpochCompleted | None:
+def _result(report: TaskEnded) -> Settled:
     try:
-        return EpochCompleted.model_validate(result.get("completed"))
+        return Settled.model_validate(report.result)
     except ValidationError as error:
         log.warning("settle result can't be read", extra={"reason": str(error)})
-        return None
+        return Settled()
 
 
-def _open(conn: Connection, place: Place) -> epochs.Epoch | None:
-    return epochs.open_one(conn, place.job.incarnation, place.pipeline.number)
+def _left_open(conn: Connection, place: Place) -> str | None:
+    left = epochs.open_one(conn, place.job.incarnation, place.pipeline.number)
+    return left and f"epoch {left.epoch} is still {left.status}"
 
 
 def _late(report: EpochReport | TaskEnded) -> None:

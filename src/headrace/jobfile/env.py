@@ -20,7 +20,6 @@ from headrace.model.jobspec import EnvSpec
 
 JOB_NAME_CHARS_MAX = 200
 _MODES = ("BATCH", "STREAMING")
-_ONE_EPOCH = "a batch job runs as one epoch"
 
 ENV = Options(
     (
@@ -29,8 +28,7 @@ ENV = Options(
             Kind.STRING,
             "BATCH",
             choices=_MODES,
-            supported=("BATCH",),
-            unsupported="is not built yet; set job.mode = BATCH",
+            doc="STREAMING: it ends only when it is cancelled, or stopped with a savepoint.",
         ),
         Option("job.name", Kind.STRING),
         Option(
@@ -41,9 +39,38 @@ ENV = Options(
             maximum=PARALLELISM_MAX,
             aliases=("execution.parallelism",),
         ),
-        Option("checkpoint.interval", Kind.INT, minimum=1, doc="In ms.", idle=_ONE_EPOCH),
-        Option("checkpoint.timeout", Kind.INT, minimum=1, doc="In ms.", idle=_ONE_EPOCH),
-        Option("checkpoint.min-pause", Kind.INT, supported=(), aliases=("min-pause",)),
+        Option(
+            "checkpoint.interval",
+            Kind.INT,
+            minimum=1,
+            doc="In ms. A batch job with it runs in epochs that take about so long, without it in "
+            "one. A streaming job has an epoch every interval, without it every 10000 ms.",
+        ),
+        Option(
+            "checkpoint.timeout",
+            Kind.INT,
+            60_000,
+            minimum=1,
+            doc="In ms, from prepared to completed: commits that take longer are tried again. "
+            "How long rows are read and staged has no limit.",
+        ),
+        Option(
+            "checkpoint.min-pause",
+            Kind.INT,
+            0,
+            minimum=0,
+            aliases=("min-pause",),
+            doc="In ms, from the end of an epoch to the next one. In a batch job epochs take at "
+            "least so long instead.",
+        ),
+        Option(
+            "checkpoint.retained",
+            Kind.INT,
+            20,
+            minimum=1,
+            aliases=("checkpoint.max-retained",),
+            doc="How many completed epochs of each pipeline are kept to be looked at.",
+        ),
         Option("checkpoint.retain-after-job-cancelled", Kind.BOOL, supported=(False,)),
         Option("job.retry.times", Kind.INT, 3, minimum=0),
         Option("job.retry.interval.seconds", Kind.INT, 3, minimum=0),
@@ -79,6 +106,8 @@ _FIELDS = {
     "parallelism": "parallelism",
     "checkpoint.interval": "checkpoint_interval_ms",
     "checkpoint.timeout": "checkpoint_timeout_ms",
+    "checkpoint.min-pause": "checkpoint_min_pause_ms",
+    "checkpoint.retained": "checkpoint_retained",
     "job.retry.times": "retry_times",
     "job.retry.interval.seconds": "retry_interval_s",
 }

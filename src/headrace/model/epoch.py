@@ -18,11 +18,15 @@ class EpochStatus(StrEnum):
 
 
 class EpochKind(StrEnum):
+    OPENING = "OPENING"  # epoch 0: sinks do what their save modes ask, before any row
     CHECKPOINT = "CHECKPOINT"  # rows, or an interval without any
+    SAVEPOINT = "SAVEPOINT"  # no slices: the job was stopped here, to be restored
     COMPLETED = "COMPLETED"  # the completed point: no slices, sinks close
 
 
 OPEN = frozenset({EpochStatus.PLANNED, EpochStatus.PREPARED})
+OPEN_MAX = 2  # epochs of a pipeline: one is committed while the next is staged or granted
+CHECKPOINT_TIMEOUT_MS = 60_000  # from prepared to completed, when a job says nothing else
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,3 +41,23 @@ class EpochAt:
     @property
     def token(self) -> str:
         return f"{self.incarnation}/{self.pipeline}/{self.epoch}"
+
+
+@dataclass(frozen=True, slots=True)
+class CommitAt:
+    """An epoch at one sink: what a token stands for."""
+
+    epoch_at: EpochAt
+    sink: str
+
+    @property
+    def epoch(self) -> int:
+        return self.epoch_at.epoch
+
+    @property
+    def execution(self) -> str:
+        return self.epoch_at.execution
+
+    @property
+    def token(self) -> str:
+        return f"{self.epoch_at.token}/{self.sink}"

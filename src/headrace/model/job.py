@@ -16,8 +16,8 @@ class JobStatus(StrEnum):
     RUNNING = "RUNNING"  # at least one pipeline runs
     FAILING = "FAILING"  # one pipeline failed, the others are being stopped
     FAILED = "FAILED"
-    DOING_SAVEPOINT = "DOING_SAVEPOINT"
-    SAVEPOINT_DONE = "SAVEPOINT_DONE"
+    DOING_SAVEPOINT = "DOING_SAVEPOINT"  # its pipelines finish what is open, and end
+    SAVEPOINT_DONE = "SAVEPOINT_DONE"  # ended, and can be restored
     CANCELING = "CANCELING"
     CANCELED = "CANCELED"
     FINISHED = "FINISHED"
@@ -45,6 +45,7 @@ PIPELINE_ENDING = frozenset({P.CANCELING, P.FAILING})
 
 _LIVE = frozenset({J.CANCELING, J.FAILING})
 _ADMITTED = frozenset({J.SCHEDULED, J.RUNNING, J.DOING_SAVEPOINT})
+_ENDS: Mapping[JobStatus, JobStatus] = {J.CANCELING: J.CANCELED, J.FAILING: J.FAILED}
 
 JOB_TRANSITIONS: Mapping[JobStatus, frozenset[JobStatus]] = {
     J.INITIALIZING: _LIVE | {J.CREATED},
@@ -68,26 +69,42 @@ def check_job_transition(job: str, current: JobStatus, target: JobStatus) -> Non
 
 
 def next_job_status(
-    current: JobStatus, pipelines: Sequence[PipelineStatus], *, cancel_wanted: bool
+    current: JobStatus,
+    pipelines: Sequence[PipelineStatus],
+    *,
+    cancel_wanted: bool,
+    savepoint_wanted: bool = False,
+    saved: bool = False,
 ) -> JobStatus:
     """Decide where a job stands, from where its pipelines stand.
 
     A failed pipeline beats a wanted cancel only when it failed first: once CANCELING, the job
-    ends CANCELED, and once FAILING it ends FAILED.
+    ends CANCELED, and once FAILING it ends FAILED. A cancel beats a savepoint; a job of which
+    every pipeline reached its completed point is FINISHED, whatever was wanted of it. `saved`: a
+    pipeline of it ended with a savepoint.
     """
     if current in JOB_ENDED:
         return current
-    ended = all(p in PIPELINE_ENDED for p in pipelines)
-    if current is J.CANCELING:
-        return J.CANCELED if ended else current
-    if current is J.FAILING:
-        return J.FAILED if ended else current
+    if current in _ENDS:
+        return _ENDS[current] if all(p in PIPELINE_ENDED for p in pipelines) else current
     if any(p in {P.FAILED, P.FAILING} for p in pipelines):
         return J.FAILING
-    if current in _ADMITTED and all(p is P.FINISHED for p in pipelines):
+    finished = current in _ADMITTED and all(p is P.FINISHED for p in pipelines)
+    if finished and not saved:
         return J.FINISHED
     if cancel_wanted:
         return J.CANCELING
+    if current is J.DOING_SAVEPOINT and finished:
+        return J.SAVEPOINT_DONE
+    return _nearer_to_a_savepoint(current, pipelines, wanted=savepoint_wanted or saved)
+
+
+def _nearer_to_a_savepoint(
+    current: JobStatus, pipelines: Sequence[PipelineStatus], *, wanted: bool
+) -> JobStatus:
+    """Only a job that runs is asked for one: before that there is nobody to ask."""
     if current is J.SCHEDULED and any(p in {P.RUNNING, P.FINISHED} for p in pipelines):
         return J.RUNNING
+    if current is J.RUNNING and wanted:
+        return J.DOING_SAVEPOINT
     return current

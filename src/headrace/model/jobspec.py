@@ -45,6 +45,8 @@ class EnvSpec(Spec):
     parallelism: Annotated[int, Field(ge=1)] = 1
     checkpoint_interval_ms: Annotated[int, Field(ge=1)] | None = None
     checkpoint_timeout_ms: Annotated[int, Field(ge=1)] | None = None
+    checkpoint_min_pause_ms: Annotated[int, Field(ge=0)] | None = None
+    checkpoint_retained: Annotated[int, Field(ge=1)] = 20  # completed ones, of each pipeline
     retry_times: Annotated[int, Field(ge=0)] = 3
     retry_interval_s: Annotated[int, Field(ge=0)] = 3
     other: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])  # spark.*, flink.*

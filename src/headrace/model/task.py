@@ -45,6 +45,15 @@ TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Location:
+    """What is deployed: a task group of a pipeline of a job. Executions of it come one by one."""
+
+    job: str
+    pipeline: int
+    task_group: int = 1  # a pipeline has one, today
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
     """Proof that a worker holds this attempt of a task."""

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from headrace.model.task import Claim, Lane, TaskKind
 from headrace.model.text import Text
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 REPORTS_PER_SYNC_MAX = 200
 REPORT_BYTES_PER_SYNC_MAX = 8_000_000  # of all; half of what a coordinator takes
 PAYLOAD_BYTES_MAX = 1_000_000  # a plan or a handle; larger ones belong in a file at the target
@@ -52,7 +52,11 @@ class Progress(Message):
     epoch: int = 0
     rows: int = 0  # staged so far, all epochs of this execution
     rows_expected: int | None = None
+    committing: int | None = None  # an epoch past "prepared", beside the step the next one is in
     spark_application: str | None = None
+    # Grows with every sign of life: a step, rows, a finished Spark task, a look while it waits on
+    # purpose. 0: its worker does not count them, and can't be judged by them (D5).
+    activity: int = 0
 
 
 class Held(Message):
@@ -76,6 +80,7 @@ class EpochPrepared(Message):
     claim: Claim
     epoch: int
     handles: Json  # by sink name
+    ready: tuple[Text, ...] = ()  # sources whose last slice is in this epoch, or that have none
 
 
 class EpochCompleted(Message):
@@ -87,13 +92,14 @@ class EpochCompleted(Message):
     rows_in: int
     rows_out: int
     commits: Json  # by sink name, for people: table, snapshot, rows
+    written: dict[Text, int] = Field(default_factory=dict[str, int])  # rows by sink, of all epochs
 
 
 class TaskEnded(Message):
     kind: Literal["TASK_ENDED"] = "TASK_ENDED"
     seq: int
     claim: Claim
-    outcome: Literal["SUCCESS", "FAILED", "CANCELED"]
+    outcome: Literal["SUCCESS", "SAVEPOINT", "FAILED", "CANCELED"]
     error: Text | None = None
     retry: bool = True  # False: the same would happen again, so don't
     result: Json | None = None
@@ -142,6 +148,7 @@ class Answer(Message):
     registered: bool = True  # False: stop everything and register again
     assignments: tuple[Assignment, ...] = ()
     stop: tuple[Claim, ...] = ()
+    savepoint: tuple[Claim, ...] = ()  # finish what is open, plan nothing more, end with SAVEPOINT
     acknowledged: tuple[Acknowledged, ...] = ()
 
 

@@ -6,7 +6,7 @@ from pydantic import Field, JsonValue
 
 from headrace.model.epoch import EpochStatus
 from headrace.model.jobspec import EnvSpec, PipelineSpec
-from headrace.protocol.messages import Json, Message
+from headrace.protocol.messages import EpochCompleted, Json, Message
 
 
 class Slice(Message):
@@ -16,6 +16,7 @@ class Slice(Message):
     after: JsonValue  # its position once the slice is read
     rows: int | None = None  # when it is known beforehand
     last: bool = False  # nothing comes after it
+    lasts_ms: int = 0  # reading it takes at least so long: its source is paced
 
 
 class Plan(Message):
@@ -39,8 +40,10 @@ class Restore(Message):
 
     epoch: int = 0  # the last completed one
     positions: Json = Field(default_factory=dict[str, JsonValue])
-    rows_out: int = 0
-    open: OpenEpoch | None = None
+    ready: tuple[str, ...] = ()  # sources that have read everything
+    written: dict[str, int] = Field(default_factory=dict[str, int])  # rows, by sink name
+    open: tuple[OpenEpoch, ...] = ()  # in their order
+    savepoint: bool = False  # end with a savepoint, as soon as nothing is open
 
 
 class PipelinePayload(Message):
@@ -52,3 +55,10 @@ class PipelinePayload(Message):
     pipeline: PipelineSpec
     secrets: Json = Field(default_factory=dict[str, JsonValue])
     restore: Restore = Restore()
+
+
+class Settled(Message):
+    """What a SETTLE task did with the epochs that were open."""
+
+    completed: tuple[EpochCompleted, ...] = ()
+    aborted: tuple[int, ...] = ()

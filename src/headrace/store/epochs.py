@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
 
 from headrace.model.epoch import OPEN, EpochAt, EpochKind, EpochStatus
 from headrace.store.prepared import Prepared
@@ -44,7 +44,6 @@ _OPEN = Prepared(
         or_(*(epochs.c.status == status for status in sorted(OPEN))),
     )
     .order_by(epochs.c.epoch)
-    .limit(1)
 )
 
 
@@ -67,10 +66,15 @@ def get(conn: Connection, at: EpochAt) -> Epoch | None:
     return _epoch(row) if row else None
 
 
+def all_open(conn: Connection, incarnation: str, pipeline: int) -> Sequence[Epoch]:
+    """The epochs of a pipeline that are planned or prepared, in their order."""
+    values = {"incarnation_at": incarnation, "pipeline_at": pipeline}
+    return [_epoch(row) for row in _OPEN.rows(conn, values)]
+
+
 def open_one(conn: Connection, incarnation: str, pipeline: int) -> Epoch | None:
-    """The oldest epoch of a pipeline that is planned or prepared."""
-    row = _OPEN.row(conn, {"incarnation_at": incarnation, "pipeline_at": pipeline})
-    return _epoch(row) if row else None
+    """The oldest of them."""
+    return next(iter(all_open(conn, incarnation, pipeline)), None)
 
 
 _PLAN = Prepared(
@@ -124,7 +128,8 @@ def plan(
     now_ms: int,
     kind: EpochKind = EpochKind.CHECKPOINT,
 ) -> None:
-    ended = kind is EpochKind.COMPLETED
+    """One without slices, which only says where the pipeline ended, is complete at once."""
+    ended = kind in {EpochKind.COMPLETED, EpochKind.SAVEPOINT}
     _PLAN.change(
         conn,
         {
@@ -151,3 +156,19 @@ def complete(conn: Connection, at: EpochAt, *, rows_in: int, rows_out: int, now_
 def abort(conn: Connection, at: EpochAt, *, now_ms: int) -> bool:
     """Record that an abort spent the token of a planned epoch. A prepared one is finished."""
     return _ABORT.change(conn, {**_at(at), "now_ms": now_ms}) == 1
+
+
+_FORGET = Prepared(
+    delete(epochs).where(
+        *_AT[:2],
+        epochs.c.epoch <= bindparam("up_to"),
+        or_(epochs.c.status == EpochStatus.COMPLETED, epochs.c.status == EpochStatus.ABORTED),
+        epochs.c.kind == EpochKind.CHECKPOINT,
+    )
+)
+
+
+def forget(conn: Connection, at: EpochAt, *, retained: int) -> None:
+    """Keep the last `retained` checkpoints of a pipeline; what a savepoint says is kept, too."""
+    if at.epoch > retained:
+        _FORGET.change(conn, {**_at(at), "up_to": at.epoch - retained})

@@ -20,6 +20,7 @@ class Job:
     waits_for: str | None
     error: str | None
     wanted_cancel: bool
+    wanted_savepoint: bool
     created_at_ms: int
     started_at_ms: int | None
     ended_at_ms: int | None
@@ -37,21 +38,22 @@ class Pipeline:
     rows_out: int
     commits: Mapping[str, Any]
     error: str | None
+    written: Mapping[str, int]
 
 
 # What makes up a Job, in its order. Specs are wide, and rarely read.
 _READ = (
-    *("id", "incarnation", "name", "group_name", "status", "waits_for", "error", "wanted_cancel"),
-    *("created_at_ms", "started_at_ms", "ended_at_ms"),
+    *("id", "incarnation", "name", "group_name", "status", "waits_for", "error"),
+    *("wanted_cancel", "wanted_savepoint", "created_at_ms", "started_at_ms", "ended_at_ms"),
 )
 JOB_COLUMNS = tuple(jobs.c[name] for name in _READ)
 
 
 def to_job(row: Sequence[Any]) -> Job:
     """From a row of JOB_COLUMNS."""
-    job_id, incarnation, name, group, status, waits_for, error, wanted_cancel, *times = row
-    asked = bool(wanted_cancel)
-    return Job(job_id, incarnation, name, group, JobStatus(status), waits_for, error, asked, *times)
+    job_id, incarnation, name, group, status, waits_for, error, cancel, savepoint, *times = row
+    about = (job_id, incarnation, name, group, JobStatus(status), waits_for, error)
+    return Job(*about, bool(cancel), bool(savepoint), *times)
 
 
 def to_pipeline(row: Sequence[Any]) -> Pipeline:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import BigInteger, Connection, Text, bindparam, delete, func, insert, select, update
@@ -54,8 +54,12 @@ def insert_job(
     submission_key: str,
     group: str,
     now_ms: int,
+    opening: Collection[int] = (),
 ) -> bool:
-    """Write the job with its pipelines and secrets. False: its id or its key is there already."""
+    """Write the job with its pipelines and secrets. False: its id or its key is there already.
+
+    `opening`: pipelines that begin with epoch 0, in which sinks do what their save modes ask.
+    """
     if not insert_new(
         conn,
         jobs,
@@ -69,26 +73,25 @@ def insert_job(
         created_at_ms=now_ms,
     ):
         return False
-    conn.execute(
-        insert(pipelines),
-        [
-            {
-                "job_id": job_id,
-                "number": pipeline.number,
-                "status": PipelineStatus.CREATED,
-                "positions": {},
-                "commits": {},
-            }
-            for pipeline in spec.pipelines
-        ],
-    )
+    conn.execute(insert(pipelines), [_new(job_id, p.number, opening) for p in spec.pipelines])
     if spec.secrets:
         conn.execute(insert(job_secrets).values(job_id=job_id, secrets=spec.secrets))
     return True
 
 
+def _new(job_id: str, number: int, opening: Collection[int]) -> dict[str, Any]:
+    """The row of a pipeline that has done nothing yet."""
+    epoch = -1 if number in opening else 0
+    named = {"job_id": job_id, "number": number, "status": PipelineStatus.CREATED}
+    return {**named, "epoch": epoch, "positions": {}, "commits": {}}
+
+
 def want_cancel(conn: Connection, job_id: str) -> None:
     conn.execute(update(jobs).where(jobs.c.id == job_id, OPEN_JOB).values(wanted_cancel=1))
+
+
+def want_savepoint(conn: Connection, job_id: str) -> None:
+    conn.execute(update(jobs).where(jobs.c.id == job_id, OPEN_JOB).values(wanted_savepoint=1))
 
 
 _OPEN_IDS = Prepared(
@@ -106,7 +109,8 @@ _WANTED_IDS = Prepared(
             (jobs.c.wanted_cancel == 1)
             & (jobs.c.status != JobStatus.CANCELING)
             & (jobs.c.status != JobStatus.FAILING)
-        ),
+        )
+        | ((jobs.c.wanted_savepoint == 1) & (jobs.c.status == JobStatus.RUNNING)),
     )
     .order_by(jobs.c.id)
     .limit(bindparam("most"))
@@ -249,6 +253,7 @@ _ADVANCE = Prepared(
         rows_in=pipelines.c.rows_in + bindparam("read", type_=BigInteger()),
         rows_out=pipelines.c.rows_out + bindparam("wrote", type_=BigInteger()),
         commits=bindparam("made"),
+        written=bindparam("in_sinks"),
     )
 )
 
@@ -263,6 +268,7 @@ def advance(
     rows_in: int,
     rows_out: int,
     commits: Mapping[str, Any],
+    written: Mapping[str, int],
 ) -> bool:
     """Record a completed epoch. Guarded by the epoch before it, so twice is once."""
     changed = _ADVANCE.change(
@@ -276,6 +282,7 @@ def advance(
             "read": rows_in,
             "wrote": rows_out,
             "made": dict(commits),
+            "in_sinks": dict(written),
         },
     )
     return changed == 1

@@ -82,6 +82,7 @@ jobs = Table(
     Column("waits_for", Text),
     Column("error", Text),
     Column("wanted_cancel", Integer, nullable=False, server_default=text("0")),
+    Column("wanted_savepoint", Integer, nullable=False, server_default=text("0")),
     Column("created_at_ms", BigInteger, nullable=False),
     Column("started_at_ms", BigInteger),
     Column("ended_at_ms", BigInteger),
@@ -107,12 +108,14 @@ pipelines = Table(
     Column("number", Integer, primary_key=True),
     Column("status", Text, nullable=False),
     Column("task_id", Text),
-    Column("epoch", Integer, nullable=False, server_default=text("0")),  # last completed
+    # The last completed one. -1: epoch 0 is to come, in which sinks do what their save modes ask.
+    Column("epoch", Integer, nullable=False, server_default=text("0")),
     Column("positions", JSON, nullable=False),
     Column("rows_in", BigInteger, nullable=False, server_default=text("0")),
     Column("rows_out", BigInteger, nullable=False, server_default=text("0")),
     Column("commits", JSON, nullable=False),  # by sink name, of the last epoch: table, snapshot
     Column("error", Text),
+    Column("written", JSON, nullable=False, server_default=text("'{}'")),  # rows, by sink name
     CheckConstraint(f"status IN {_one_of(PipelineStatus)}", name="status"),
 )
 
@@ -141,6 +144,32 @@ epochs = Table(
     Index("ix_epochs_job_id", "job_id"),
 )
 
+# A bounded source that has read everything: its last slice is read and prepared (K1).
+ready_sources = Table(
+    "ready_sources",
+    metadata,
+    Column("incarnation", Text, primary_key=True),
+    Column("pipeline", Integer, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("epoch", Integer, nullable=False),  # in which it was prepared
+)
+
+# Where a stopped job can be restored: it outlives the job's other rows.
+savepoints = Table(
+    "savepoints",
+    metadata,
+    Column("incarnation", Text, primary_key=True),
+    Column("job_id", Text, nullable=False),
+    Column("kind", Text, nullable=False),  # SAVEPOINT, or the last CHECKPOINT of a failed job
+    Column("epoch", Integer, nullable=False),  # the highest of any of its pipelines
+    Column("positions", JSON, nullable=False),  # by source name
+    Column("ready", JSON, nullable=False),  # names of sources that have read everything
+    Column("written", JSON, nullable=False),  # rows, by sink name
+    Column("made_at_ms", BigInteger, nullable=False),
+    CheckConstraint(f"kind IN {_one_of(EpochKind)}", name="kind"),
+    Index("ix_savepoints_job_id", "job_id"),
+)
+
 tasks = Table(
     "tasks",
     metadata,
@@ -166,6 +195,7 @@ tasks = Table(
     Column("scheduled_at_ms", BigInteger),
     Column("ended_at_ms", BigInteger),
     Column("pause_ms", BigInteger, nullable=False, server_default=text("0")),  # to not_before_ms
+    Column("failed_at_ms", BigInteger),  # the last failure that `failures` counts
     CheckConstraint(f"status IN {_one_of(TaskStatus)}", name="status"),
     CheckConstraint(f"lane IN {_one_of(Lane)}", name="lane"),
     CheckConstraint(f"kind IN {_one_of(TaskKind)}", name="kind"),

@@ -74,6 +74,7 @@ def plan(
 
 _BY_ID = Prepared(select(*COLUMNS).where(tasks.c.id == bindparam("id")))
 _PLANNED_AT = Prepared(select(tasks.c.created_at_ms).where(tasks.c.id == bindparam("id")))
+_FAILED_AT = Prepared(select(tasks.c.failed_at_ms).where(tasks.c.id == bindparam("id")))
 _OF_JOB = Prepared(
     select(*COLUMNS).where(tasks.c.job_id == bindparam("job_id")).order_by(tasks.c.id)
 )
@@ -88,6 +89,12 @@ def planned_at_ms(conn: Connection, task_id: str) -> int:
     row = _PLANNED_AT.row(conn, {"id": task_id})
     assert row is not None, "it was read a moment ago, and tasks are not deleted under a term"
     return row[0]
+
+
+def failed_at_ms(conn: Connection, task_id: str) -> int | None:
+    """When an attempt of it last failed."""
+    row = _FAILED_AT.row(conn, {"id": task_id})
+    return row[0] if row else None
 
 
 def of_job(conn: Connection, job_id: str) -> Sequence[Task]:
@@ -178,7 +185,8 @@ _GIVE_BACK = Prepared(
         assigned_term=None,
         assigned_number=None,
         progress=None,
-        failures=tasks.c.failures + bindparam("failed", type_=Integer()),
+        failures=bindparam("counted", type_=Integer()),
+        failed_at_ms=func.coalesce(bindparam("fell_ms", type_=BigInteger()), tasks.c.failed_at_ms),
         error=func.coalesce(bindparam("because", type_=Text()), tasks.c.error),
         not_before_ms=bindparam("begin_ms"),
         pause_ms=bindparam("pause"),
@@ -186,26 +194,29 @@ _GIVE_BACK = Prepared(
 )
 
 
-def give_back(
-    conn: Connection,
-    claim: Claim,
-    *,
-    failed: bool = False,
-    error: str | None = None,
-    now_ms: int = 0,
-    pause_ms: int = 0,
-) -> bool:
-    """Let somebody else claim the task. `failed` counts against its retries; being lost does too.
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt is given back, and what that makes of its task."""
 
-    The count can't be raised twice for one attempt, because the guard lets one write through.
+    error: str
+    count: int  # failures with this one, as far as they still count
+    at_ms: int
+    pause_ms: int
+
+
+def give_back(conn: Connection, task: Task, failure: Failure | None = None) -> bool:
+    """Let somebody else claim the task. A failure counts against its retries; being lost does too.
+
+    It can't be counted twice for one attempt, because the guard lets one write through.
     """
     given = {
-        "task": claim.task,
-        "at": claim.attempt,
-        "failed": 1 if failed else 0,
-        "because": error if failed else None,
-        "begin_ms": now_ms + pause_ms,
-        "pause": pause_ms,
+        "task": task.id,
+        "at": task.attempt,
+        "counted": failure.count if failure else task.failures,
+        "fell_ms": failure and failure.at_ms,
+        "because": failure and failure.error,
+        "begin_ms": failure.at_ms + failure.pause_ms if failure else 0,
+        "pause": failure.pause_ms if failure else 0,
     }
     return _GIVE_BACK.change(conn, given) == 1
 

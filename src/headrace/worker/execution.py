@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import threading
@@ -22,13 +23,14 @@ from headrace.protocol.messages import (
 )
 from headrace.protocol.payloads import Plan
 from headrace.seams import seam
-from headrace.worker.outbox import LOOK_INTERVAL_S, Outbox
+from headrace.worker.outbox import LOOK_INTERVAL_S, Outbox, Posted
 
 log = logging.getLogger(__name__)
 
 ERROR_CHARACTERS_MAX = 2000
 FIRST_LINES_MAX = 3
 RUNNING = "running"  # the step in which Spark writes rows that can be counted
+TOUCH_INTERVAL_S = 1.0  # while it waits on purpose: far below any timeout for standing still
 
 
 class Stopped(Exception):
@@ -55,10 +57,15 @@ class Execution:
         self.claim: Claim = assignment.claim
         self._outbox, self._run, self._after = outbox, run, after
         self._stop = threading.Event()
-        self._silent = False
+        self._called = threading.Event()  # to stop, or to end with a savepoint
+        self._saving = self._silent = False
+        self.saved = False  # it ends with a savepoint: what it was given is not all done
         self.ended = threading.Event()
+        self._saying = threading.Lock()
         self.progress = Progress(step="starting")
         self.live_rows = 0  # of the step that runs now, as Spark last counted them
+        self._signs = itertools.count(1)  # safe between threads
+        self.activity = next(self._signs)
         # A plain thread: pyspark's own asks the JVM when it is started, and the thread that
         # speaks with the leader starts this one. Tag and pool are set by the task itself.
         self._thread = threading.Thread(target=self._main, name=self.id, daemon=True)
@@ -82,53 +89,92 @@ class Execution:
         """Ask it to end. Silently: the worker goes, and says goodbye for all of it."""
         self._silent |= silently
         self._stop.set()
+        self._called.set()
+
+    def savepoint(self) -> None:
+        """Ask it to finish what is open, and to end there. Said twice it is said once."""
+        self._saving = True
+        self._called.set()
+
+    @property
+    def saving(self) -> bool:
+        return self._saving
 
     def check(self) -> None:
         """Called between steps: Spark cancels only jobs that already run."""
         if self._stop.is_set():
             raise Stopped
 
+    def touch(self) -> None:
+        """A sign of life, for the leader to see (D5): something moved, or waits on purpose."""
+        self.activity = next(self._signs)
+
     def wait(self, seconds: float) -> None:
-        """Pause between two tries, unless it is to stop."""
-        self._stop.wait(seconds)
+        """Pause on purpose, unless it is to stop."""
+        self._wait_for(self._stop, seconds)
+
+    def rest(self, seconds: float) -> None:
+        """As `wait`, until it is called to end with a savepoint, too."""
+        self._wait_for(self._called, seconds)
+
+    def _wait_for(self, called: threading.Event, left_s: float) -> None:
+        while left_s > 0 and not called.wait(min(left_s, TOUCH_INTERVAL_S)):
+            left_s -= TOUCH_INTERVAL_S
+            self.touch()
+        self.check()
+
+    def _check_waiting(self) -> None:
+        """While no coordinator has answered: that is no standstill of ours."""
+        self.touch()
         self.check()
 
     def says(
         self, step: str, *, epoch: int = 0, rows: int = 0, expected: int | None = None
     ) -> None:
-        self.progress = Progress(
-            step=step,
-            epoch=epoch,
-            rows=rows,
-            rows_expected=expected,
-            spark_application=self.progress.spark_application,
-        )
+        self.touch()
+        news = {"step": step, "epoch": epoch, "rows": rows, "rows_expected": expected}
+        with self._saying:
+            self.progress = self.progress.model_copy(update=news)
 
-    def plan(self, epoch: int, plan: Plan) -> Plan:
-        """Have a plan recorded; the one that comes back is the one to run."""
+    def commits(self, epoch: int | None) -> None:
+        """Say which epoch is being committed, beside whatever step the next one is in."""
+        self.touch()
+        with self._saying:
+            self.progress = self.progress.model_copy(update={"committing": epoch})
+
+    def propose(self, epoch: int, plan: Plan) -> Posted:
+        """Have a plan recorded. It may run once it is `granted`."""
         seam("before epoch is planned")
         slices = _fits("plan", epoch, plan.model_dump(mode="json"))
-        posted = self._outbox.post(
+        return self._outbox.post(
             lambda seq: EpochPlanned(seq=seq, claim=self.claim, epoch=epoch, plan=slices)
         )
-        granted = posted.wait(self.check).plan
+
+    def granted(self, proposed: Posted) -> Plan:
+        """Wait until a plan is recorded; the one that comes back is the one to run."""
+        granted = proposed.wait(self._check_waiting).plan
         seam("epoch planned")
         return Plan.model_validate(granted)
 
-    def prepare(self, epoch: int, handles: Json) -> None:
-        """Have the stage handles recorded. Only then may anything be committed."""
+    def prepare(self, epoch: int, handles: Json, ready: Sequence[str] = ()) -> Posted:
+        """Have the stage handles recorded, and who has read everything."""
         seam("before epoch is prepared")
         _fits("stage handles", epoch, handles)
-        posted = self._outbox.post(
-            lambda seq: EpochPrepared(seq=seq, claim=self.claim, epoch=epoch, handles=handles)
+        return self._outbox.post(
+            lambda seq: EpochPrepared(
+                seq=seq, claim=self.claim, epoch=epoch, handles=handles, ready=tuple(ready)
+            )
         )
-        posted.wait(self.check)
+
+    def prepared(self, said: Posted) -> None:
+        """Wait until the handles are recorded. Only then commit."""
+        said.wait(self._check_waiting)
         seam("epoch prepared")
 
     def complete(self, done: EpochCompleted) -> None:
         seam("before epoch is completed")
         posted = self._outbox.post(lambda seq: done.model_copy(update={"seq": seq}))
-        posted.wait(self.check)
+        posted.wait(self._check_waiting)
         seam("epoch completed")
 
     def _main(self) -> None:
@@ -151,7 +197,8 @@ class Execution:
             if self.stopping:  # a cancelled Spark job raises whatever it likes
                 return self._ended("CANCELED")
             return self._failed(error)
-        return self._ended("SUCCESS", result=dict(result) if result is not None else None)
+        outcome = "SAVEPOINT" if self.saved else "SUCCESS"
+        return self._ended(outcome, result=dict(result) if result is not None else None)
 
     def _wait_for_older(self) -> None:
         """The host cancels them again and again until they have ended."""

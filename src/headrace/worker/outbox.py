@@ -13,6 +13,7 @@ import logging
 import os
 import shutil
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 ACKNOWLEDGE_TIMEOUT_S = 6 * 3600.0  # so long may every coordinator be away
 LOOK_INTERVAL_S = 0.2  # at the stop flag, while waiting
 HOME_TRIES, HOME_PAUSE_S = 200, 0.05  # to have the home alone, which nobody does for long
+ENDS_REMEMBERED_MAX = 1000  # executions whose end can be said again after it was acknowledged
 
 
 class Posted:
@@ -69,6 +71,7 @@ class Outbox:
         self._folder, self._wake = folder, posted
         self._lock = threading.Lock()
         self._pending: dict[int, Posted] = {}
+        self._ends: OrderedDict[Claim, TaskEnded] = OrderedDict()
         self._seq = 0
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _alone(folder.parent):
@@ -89,9 +92,26 @@ class Outbox:
             if isinstance(posted.report, TaskEnded):
                 seam("before end is kept")
                 posted.kept = self._keep(posted.report)
+                self._remember(posted.report)
                 seam("end kept")
         self._wake()
         return posted
+
+    def _remember(self, end: TaskEnded) -> None:
+        self._ends[end.claim] = end
+        while len(self._ends) > ENDS_REMEMBERED_MAX:
+            self._ends.popitem(last=False)
+
+    def say_end_again(self, claim: Claim) -> None:
+        """Its leader does not know that it has ended, although one has acknowledged it (D2)."""
+        if claim in self.unsaid_ends():
+            return  # it is said until somebody acknowledges it
+        with self._lock:
+            end = self._ends.get(claim)
+        if end is None:  # it was stopped without a word
+            error = "it was stopped when its leader did not know this worker any more"
+            end = TaskEnded(seq=0, claim=claim, outcome="CANCELED", error=error)
+        self.post(lambda seq: end.model_copy(update={"seq": seq}))
 
     def _keep(self, end: TaskEnded) -> bool:
         """A full disk must not silence an execution: its end is then said from memory."""

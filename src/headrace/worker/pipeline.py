@@ -1,8 +1,9 @@
 """One pipeline, epoch by epoch: plan, run, stage, prepare, commit, complete.
 
-After a crash the new owner first finishes the newest prepared epoch from its handles, then runs
-a planned one again on the same slices. N + 1 is committed nowhere before N is committed
-everywhere.
+After a crash the new owner first finishes what is prepared from its handles, in order, then runs
+what is planned on the same slices. N + 1 is committed nowhere before N is committed everywhere.
+At most `OPEN_MAX` epochs are open: one is committed while the next is staged, or one is staged
+while the next is granted already.
 
 Nothing here asks Spark for anything: sources, transforms and sinks do, and the simulation gives
 this code others of its own.
@@ -10,26 +11,33 @@ this code others of its own.
 
 from __future__ import annotations
 
-import logging
+import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from headrace.clock import Clock
 from headrace.connectors.connector import Sink, Source
-from headrace.model.epoch import EpochAt, EpochStatus
+from headrace.errors import ClaimLost
+from headrace.model.epoch import OPEN_MAX, EpochStatus
 from headrace.protocol.messages import EpochCompleted, Json
-from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Plan, Slice
+from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Settled
 from headrace.seams import seam
 from headrace.transforms.transform import Transform
 from headrace.worker.execution import RUNNING, Execution
+from headrace.worker.frames import Frames
+from headrace.worker.outbox import Posted
+from headrace.worker.pace import Pace
+from headrace.worker.planning import Planner, Work
+from headrace.worker.sinks import Sinks, rows_of
+from headrace.worker.tail import Tail
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
-
-SWEEP_PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further try to delete what is left over
+REST_MAX_S = 1.0  # between two looks at the tail, while nothing is due
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,158 +58,140 @@ class Pipeline:
         session: SparkSession,
         clock: Clock,
     ) -> None:
-        self._execution, self._payload, self._session = execution, payload, session
-        self._sources, self._sinks = plugins.sources, plugins.sinks
-        self._transforms, self._clock = plugins.transforms, clock
-        self._positions: dict[str, Any] = dict(payload.restore.positions)
-        self._unswept: dict[int, Json] = {}  # by epoch: its handles
-        self._rows = 0
-
-    def _at(self, epoch: int) -> EpochAt:
-        payload = self._payload
-        return EpochAt(payload.incarnation, payload.pipeline.number, epoch, self._execution.id)
+        self._execution, self._restore, self._clock = execution, payload.restore, clock
+        self._planner = Planner(plugins.sources, payload.restore, clock)
+        self._pace = Pace(payload.env, clock)
+        self._frames = Frames(payload.pipeline, plugins.sources, plugins.transforms, session)
+        self._sinks = Sinks(execution, payload, plugins.sinks, session)
+        self._tail = Tail(f"{execution.id}, tail")
+        self._planning = threading.Lock()
+        self._granting: deque[tuple[Work, Posted]] = deque()  # proposed, and not begun
+        self._open = len(payload.restore.open)
+        self._rows = max(payload.restore.written.values(), default=0)  # at the fullest sink
 
     def run(self) -> None:
-        epoch = self._payload.restore.epoch
-        if epoch > 0:
-            self._sweep(epoch, {})  # its owner may have died between completing and sweeping
-        if (left := self._payload.restore.open) is not None:
-            epoch = left.epoch
-            self._resume(left)
-        while (plan := self._next_plan()) is not None:
-            epoch += 1
-            self._epoch(epoch, plan)
-        self._sweep_again()
+        if self._restore.savepoint:
+            self._execution.savepoint()
+        try:
+            self._run()
+        finally:
+            self._tail.end()
+
+    def _run(self) -> None:
+        if self._restore.epoch > 0:
+            self._sinks.sweep(self._restore.epoch, {})  # its owner may have died before it could
+        left_open = [self._planner.resume(left.epoch, left.plan) for left in self._restore.open]
+        for work, left in zip(left_open, self._restore.open, strict=True):
+            self._resume(work, left)
+        if self._planner.epoch < 0:
+            self._open += 1
+            self._begin(self._planner.opening())
+        if self._planner.epoch == 0:
+            self._tail.join()  # no epoch is planned before targets are as save modes ask
+        while (work := self._next()) is not None:
+            self._stage(work)
+        self._execution.says("committing", epoch=self._planner.epoch, rows=self._rows)
+        self._tail.join()
+        self._execution.says("completed", epoch=self._planner.epoch, rows=self._rows)
+        self._sinks.sweep_again()
+        if self._planner.over:
+            self._sinks.close()
+        else:
+            self._execution.saved = True
 
     def settle(self) -> Json:
-        left = self._payload.restore.open
-        if left is None:
-            return {"outcome": "nothing"}
-        if left.status is EpochStatus.PREPARED:
-            handles = left.handles or {}
-            done = self._commit(left.epoch, left.plan, handles)
-            self._sweep(left.epoch, handles)
-            self._sweep_again()
-            return {"outcome": "committed", "completed": done.model_dump(mode="json")}
-        for sink in self._sinks:
-            sink.abort(self._session, self._at(left.epoch))
-        return {"outcome": "aborted"}
+        """Finish what an ended execution left prepared; abort what it left planned."""
+        completed: list[EpochCompleted] = []
+        aborted: list[int] = []
+        for left in self._restore.open:
+            work = self._planner.resume(left.epoch, left.plan)
+            if left.status is EpochStatus.PREPARED:
+                done = self._sinks.commit(work, left.handles or {})
+                self._sinks.sweep(left.epoch, left.handles or {})
+                completed.append(done)
+            else:
+                self._sinks.abort(left.epoch)
+                aborted.append(left.epoch)
+        self._sinks.sweep_again()
+        settled = Settled(completed=tuple(completed), aborted=tuple(aborted))
+        return settled.model_dump(mode="json")
 
-    def _resume(self, left: OpenEpoch) -> None:
+    def _resume(self, work: Work, left: OpenEpoch) -> None:
         if left.status is EpochStatus.PREPARED:
-            self._finish(left.epoch, left.plan, left.handles or {})
+            self._tail.begin(partial(self._finish, work, left.handles or {}))
         else:
-            self._epoch(left.epoch, left.plan)
+            self._begin(work)
 
-    def _next_plan(self) -> Plan | None:
+    def _begin(self, work: Work) -> None:
+        """Have it planned, unless it is, and stage it."""
+        proposed = self._execution.propose(work.epoch, work.plan)
+        self._stage(self._granted(work, proposed))
+
+    def _next(self) -> Work | None:
+        """The next epoch, granted. None: there is nothing more to do, or not for now."""
         self._execution.check()
-        slices: dict[str, Slice] = {}
-        for source in self._sources:
-            part = source.plan(self._positions.get(source.name))
-            if part is not None:
-                slices[source.name] = part
-        return Plan(slices=slices, now_ms=self._clock.wall_ms()) if slices else None
+        self._plan_ahead()
+        while not self._granting:
+            if self._planner.over or self._execution.saving:
+                return None
+            self._execution.says("waiting", epoch=self._planner.epoch, rows=self._rows)
+            self._execution.rest(min(self._pace.due_in_s, REST_MAX_S))
+            self._tail.check()
+            self._plan_ahead()
+        return self._granted(*self._granting.popleft())
 
-    def _epoch(self, epoch: int, proposed: Plan) -> None:
-        plan = self._execution.plan(epoch, proposed)
-        expected = _rows_in(plan)
-        self._execution.says(RUNNING, epoch=epoch, rows=self._rows, expected=expected)
-        seam("epoch running")
-        handles: Json = {}
-        frames = self._frames(plan)
-        for sink, spec in zip(self._sinks, self._payload.pipeline.sinks, strict=True):
-            self._execution.check()
-            frame = _union([frames[name] for name in spec.inputs])
-            staged = sink.stage(self._session, frame, self._at(epoch))
-            handles[sink.name] = {"handle": staged.handle, "rows": staged.rows}
-        self._rows += max((_rows_out(handles, sink) for sink in self._sinks), default=0)
-        self._execution.says("preparing", epoch=epoch, rows=self._rows, expected=expected)
-        self._execution.prepare(epoch, handles)
-        self._finish(epoch, plan, handles)
-
-    def _frames(self, plan: Plan) -> dict[str, DataFrame]:
-        """Every table of the pipeline, by name: what sources read, then what transforms make."""
-        spec = self._payload.pipeline
-        frames: dict[str, DataFrame] = {}
-        for source, plugin in zip(self._sources, spec.sources, strict=True):
-            part = plan.slices.get(source.name)
-            frames[plugin.output or plugin.name] = (
-                source.read(self._session, part)
-                if part is not None  # sources of a pipeline run out at different epochs
-                else source.empty(self._session)
-            )
-        for transform, plugin in zip(self._transforms, spec.transforms, strict=True):
-            inputs = {name: frames[name] for name in plugin.inputs}
-            frames[plugin.output or plugin.name] = transform(
-                self._session, inputs, now_ms=plan.now_ms
-            )
-        return frames
-
-    def _finish(self, epoch: int, plan: Plan, handles: Json) -> None:
-        self._execution.complete(self._commit(epoch, plan, handles))
-        for source, part in plan.slices.items():
-            self._positions[source] = part.after
-        self._sweep(epoch, handles)
-        self._execution.says("completed", epoch=epoch, rows=self._rows)
-
-    def _sweep_again(self) -> None:
-        """What could not be deleted then may be now. The end of the job does not wait for long."""
-        for pause_s in SWEEP_PAUSES_S:
-            if not self._unswept:
+    def _plan_ahead(self) -> None:
+        """Have the next epoch planned and granted while this one runs, if it is due."""
+        with self._planning:
+            if self._open >= OPEN_MAX or self._planner.over or self._execution.saving:
                 return
-            self._execution.wait(pause_s)
-            unswept, self._unswept = self._unswept, {}
-            for epoch, handles in unswept.items():
-                self._sweep(epoch, handles)
+            if self._pace.due_in_s > 0:
+                return
+            work = self._planner.propose(rows_max=self._pace.rows_max)
+            self._open += 1
+            self._pace.began()
+            self._granting.append((work, self._execution.propose(work.epoch, work.plan)))
 
-    def _sweep(self, epoch: int, handles: Json) -> None:
-        """The rows are committed: leftovers that can't be deleted now must not fail the job."""
-        for sink in self._sinks:
-            handle = _handle(handles, sink) if handles else None
-            try:
-                sink.sweep(self._session, handle, self._at(epoch))
-            except Exception:
-                facts = {"execution": self._execution.id, "sink": sink.name, "epoch": epoch}
-                log.exception("staged files not swept", extra=facts)
-                self._unswept[epoch] = handles
+    def _granted(self, work: Work, proposed: Posted) -> Work:
+        plan = self._execution.granted(proposed)
+        if plan != work.plan:  # somebody planned it since we were given the task
+            claim = self._execution.claim
+            raise ClaimLost(claim.task, claim.attempt)
+        return work
 
-    def _commit(self, epoch: int, plan: Plan, handles: Json) -> EpochCompleted:
-        self._execution.says("committing", epoch=epoch, rows=self._rows)
-        commits: Json = {}
-        for sink in self._sinks:
-            committed = sink.commit(self._session, _handle(handles, sink), self._at(epoch))
-            commits[sink.name] = dict(committed.facts)
-        return EpochCompleted(
-            seq=0,
-            claim=self._execution.claim,
-            epoch=epoch,
-            positions={
-                **self._positions,
-                **{name: part.after for name, part in plan.slices.items()},
-            },
-            rows_in=_rows_in(plan) or 0,
-            rows_out=sum(_rows_out(handles, sink) for sink in self._sinks),
-            commits=commits,
-        )
+    def _stage(self, work: Work) -> None:
+        began_s = self._clock.monotonic_s()
+        expected = None if work.rows is None else self._rows + work.rows
+        self._execution.says(RUNNING, epoch=work.epoch, rows=self._rows, expected=expected)
+        seam("epoch running")
+        if work.epoch > 0:
+            self._plan_ahead()
+        if work.epoch == 0:
+            handles = self._sinks.survey(self._frames.empty())
+        elif work.plan.slices or work.epoch == 1:  # the first one makes tables, rows or not
+            with self._frames.of(work.plan) as frames:
+                handles = self._sinks.stage(work.epoch, frames)
+        else:
+            handles = {}
+        self._rows += max((rows_of(handles, name) for name in handles), default=0)
+        took_s = self._clock.monotonic_s() - began_s
+        self._pace.took(took_s, work.rows_of_largest)
+        self._execution.wait(max(0.0, work.lasts_s - took_s))
+        self._execution.says("preparing", epoch=work.epoch, rows=self._rows, expected=expected)
+        said = self._execution.prepare(work.epoch, handles, work.ready)
+        self._tail.begin(partial(self._finish, work, handles, said))
 
-
-def _handle(handles: Json, sink: Sink) -> Any:
-    entry: Any = handles[sink.name]
-    return entry["handle"]
-
-
-def _rows_out(handles: Json, sink: Sink) -> int:
-    entry: Any = handles[sink.name]
-    return int(entry["rows"])
-
-
-def _rows_in(plan: Plan) -> int | None:
-    known = [part.rows for part in plan.slices.values() if part.rows is not None]
-    return sum(known) if len(known) == len(plan.slices) else None
-
-
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    first, *rest = frames
-    for frame in rest:
-        first = first.unionByName(frame)
-    return first
+    def _finish(self, work: Work, handles: Json, said: Posted | None = None) -> None:
+        """In the tail's thread."""
+        if said is not None:
+            self._execution.prepared(said)
+        self._execution.commits(work.epoch)
+        self._execution.complete(self._sinks.commit(work, handles))
+        self._execution.commits(None)
+        with self._planning:
+            self._open -= 1
+        self._pace.completed()
+        if work.epoch > 0:
+            self._plan_ahead()
+        if handles and work.epoch > 0:
+            self._sinks.sweep(work.epoch, handles)

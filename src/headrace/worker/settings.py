@@ -25,5 +25,6 @@ def settings_for(
         parallelism=parallelism,
         streaming=payload.env.job_mode == "STREAMING",
         warehouse=warehouse,
+        checkpoint_interval_ms=payload.env.checkpoint_interval_ms,
         options=options,
     )

@@ -1,0 +1,55 @@
+"""Ready to close: which sources of a pipeline have read everything, one row each (K1).
+
+The row is written in the transaction that records the epoch of the last slice as prepared, so it
+is there before anybody is told. From then on that epoch is only ever committed, so a source that
+is ready stays ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from sqlalchemy import Connection, bindparam, delete, select
+
+from headrace.model.epoch import EpochAt
+from headrace.store.engine import insert_new
+from headrace.store.prepared import Prepared
+from headrace.store.schema import ready_sources
+
+
+def add(conn: Connection, at: EpochAt, sources: Collection[str]) -> None:
+    """Said twice it changes nothing: the first epoch stands."""
+    for source in sorted(sources):
+        insert_new(
+            conn,
+            ready_sources,
+            incarnation=at.incarnation,
+            pipeline=at.pipeline,
+            source=source,
+            epoch=at.epoch,
+        )
+
+
+_OF = Prepared(
+    select(ready_sources.c.source)
+    .where(
+        ready_sources.c.incarnation == bindparam("of_incarnation"),
+        ready_sources.c.pipeline == bindparam("of_pipeline"),
+    )
+    .order_by(ready_sources.c.source)
+)
+
+
+def of(conn: Connection, incarnation: str, pipeline: int) -> list[str]:
+    values = {"of_incarnation": incarnation, "of_pipeline": pipeline}
+    return [source for (source,) in _OF.rows(conn, values)]
+
+
+def forget(conn: Connection, incarnation: str, *, but: Collection[int] = ()) -> None:
+    """The job has ended (K3), or begins again elsewhere. `but`: pipelines that keep theirs."""
+    conn.execute(
+        delete(ready_sources).where(
+            ready_sources.c.incarnation == incarnation,
+            ready_sources.c.pipeline.not_in(sorted(but)),
+        )
+    )

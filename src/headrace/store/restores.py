@@ -1,0 +1,77 @@
+"""Restore: a job that has ended begins again, under its id and its incarnation.
+
+Nobody else writes to a job that has ended, so no term is needed for it, as for a job that is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from headrace.model.job import JobStatus, PipelineStatus
+from headrace.model.jobspec import JobSpec
+from headrace.store.job_rows import JOB_COLUMNS, Job, to_job
+from headrace.store.prepared import Prepared
+from headrace.store.schema import job_secrets, jobs, pipelines, tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where a pipeline of the restored job begins."""
+
+    number: int
+    epoch: int
+    positions: Mapping[str, Any]
+    rows_in: int
+    rows_out: int
+    commits: Mapping[str, Any]
+    written: Mapping[str, int]
+
+
+_LOCKED = Prepared(select(*JOB_COLUMNS).where(jobs.c.id == bindparam("of")).with_for_update())
+
+
+def lock(conn: Connection, job_id: str) -> Job | None:
+    """The job, which nobody else restores until the transaction ends."""
+    row = _LOCKED.row(conn, {"of": job_id})
+    return to_job(row) if row else None
+
+
+def begin_again(
+    conn: Connection,
+    job: Job,
+    spec: JobSpec,
+    starts: Sequence[Start],
+    *,
+    submission_key: str,
+    group: str,
+    now_ms: int,
+) -> None:
+    """Put the job back to CREATED with new pipelines. It was locked, and has ended."""
+    for rows in (tasks, pipelines, job_secrets):
+        conn.execute(delete(rows).where(rows.c.job_id == job.id))
+    conn.execute(
+        update(jobs)
+        .where(jobs.c.id == job.id)
+        .values(
+            submission_key=submission_key,
+            name=spec.name,
+            group_name=group,
+            spec=spec.model_dump(mode="json", exclude={"secrets"}),
+            status=JobStatus.CREATED,
+            waits_for=None,
+            error=None,
+            wanted_cancel=0,
+            wanted_savepoint=0,
+            created_at_ms=now_ms,
+            started_at_ms=None,
+            ended_at_ms=None,
+        )
+    )
+    created = {"job_id": job.id, "status": PipelineStatus.CREATED}
+    conn.execute(insert(pipelines), [{**created, **asdict(start)} for start in starts])
+    if spec.secrets:
+        conn.execute(insert(job_secrets).values(job_id=job.id, secrets=spec.secrets))

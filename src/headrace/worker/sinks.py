@@ -1,0 +1,130 @@
+"""All sinks of a pipeline, driven together: an epoch is done when it is done in each of them.
+
+A handle stands under the sink's name. A sink without one has nothing in this epoch.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.connectors.connector import Committed, Sink
+from headrace.model.epoch import EpochAt
+from headrace.protocol.messages import EpochCompleted, Json
+from headrace.protocol.payloads import PipelinePayload
+from headrace.worker.execution import Execution
+from headrace.worker.frames import union
+from headrace.worker.planning import Work
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log = logging.getLogger(__name__)
+
+SWEEP_PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further try to delete what is left over
+
+
+class Sinks:
+    def __init__(
+        self,
+        execution: Execution,
+        payload: PipelinePayload,
+        sinks: Sequence[Sink],
+        session: SparkSession,
+    ) -> None:
+        self._execution, self._payload = execution, payload
+        self._sinks, self._session = sinks, session
+        self._written = dict(payload.restore.written)
+        self._unswept: dict[int, Json] = {}  # by epoch: its handles
+
+    def _at(self, epoch: int) -> EpochAt:
+        payload = self._payload
+        return EpochAt(payload.incarnation, payload.pipeline.number, epoch, self._execution.id)
+
+    def survey(self, frames: Mapping[str, DataFrame]) -> Json:
+        """What save modes ask of each sink."""
+        handles: Json = {}
+        for sink, frame in self._inputs(frames):
+            if sink.opens:
+                handle = sink.survey(self._session, frame, self._at(0))
+                handles[sink.name] = {"handle": handle, "rows": 0}
+        return handles
+
+    def stage(self, epoch: int, frames: Mapping[str, DataFrame]) -> Json:
+        handles: Json = {}
+        for sink, frame in self._inputs(frames):
+            self._execution.check()
+            staged = sink.stage(self._session, frame, self._at(epoch))
+            handles[sink.name] = {"handle": staged.handle, "rows": staged.rows}
+        return handles
+
+    def _inputs(self, frames: Mapping[str, DataFrame]) -> Sequence[tuple[Sink, DataFrame]]:
+        specs = zip(self._sinks, self._payload.pipeline.sinks, strict=True)
+        return [(sink, union([frames[name] for name in spec.inputs])) for sink, spec in specs]
+
+    def commit(self, work: Work, handles: Json) -> EpochCompleted:
+        """Commit in each sink, whoever staged; said twice, the targets refuse the second."""
+        commits: Json = {}
+        for sink in self._sinks:
+            if sink.name in handles:
+                commits[sink.name] = dict(self._spend(sink, work.epoch, handles).facts)
+                rows = self._written.get(sink.name, 0) + rows_of(handles, sink.name)
+                self._written[sink.name] = rows
+        return EpochCompleted(
+            seq=0,
+            claim=self._execution.claim,
+            epoch=work.epoch,
+            positions=dict(work.positions),
+            rows_in=work.rows or 0,
+            rows_out=sum(rows_of(handles, name) for name in handles),
+            commits=commits,
+            written=dict(self._written),
+        )
+
+    def _spend(self, sink: Sink, epoch: int, handles: Json) -> Committed:
+        do = sink.open if epoch == 0 else sink.commit
+        return do(self._session, _handle(handles, sink), self._at(epoch))
+
+    def abort(self, epoch: int) -> None:
+        for sink in self._sinks:
+            sink.abort(self._session, self._at(epoch))
+
+    def sweep(self, epoch: int, handles: Json) -> None:
+        """The rows are committed: leftovers that can't be deleted now must not fail the job."""
+        for sink in self._sinks:
+            handle = _handle(handles, sink) if sink.name in handles else None
+            if handles and handle is None:
+                continue
+            try:
+                sink.sweep(self._session, handle, self._at(epoch))
+            except Exception:
+                facts = {"execution": self._execution.id, "sink": sink.name, "epoch": epoch}
+                log.exception("staged files not swept", extra=facts)
+                self._unswept[epoch] = handles
+
+    def sweep_again(self) -> None:
+        """What could not be deleted then may be now. The end of the job does not wait for long."""
+        for pause_s in SWEEP_PAUSES_S:
+            if not self._unswept:
+                return
+            self._execution.wait(pause_s)
+            unswept, self._unswept = self._unswept, {}
+            for epoch, handles in unswept.items():
+                self.sweep(epoch, handles)
+
+    def close(self) -> None:
+        """The completed point."""
+        for sink in self._sinks:
+            sink.close(self._written.get(sink.name, 0))
+
+
+def _handle(handles: Json, sink: Sink) -> Any:
+    entry: Any = handles[sink.name]
+    return entry["handle"]
+
+
+def rows_of(handles: Json, name: str) -> int:
+    """What was staged at a sink."""
+    entry: Any = handles[name]
+    return int(entry["rows"])
