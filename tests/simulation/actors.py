@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +15,7 @@ from headrace.errors import (
     SyncOvertaken,
     Unavailable,
 )
-from headrace.model.job import JobStatus
+from headrace.model.job import JOB_ENDED, JobStatus
 from headrace.model.jobspec import PipelineSpec
 from headrace.model.task import Lane, TaskKind
 from headrace.protocol.messages import Message
@@ -103,6 +103,10 @@ class CoordinatorActor:
                 job = coordinator.commands.submit(**body)
             case "cancel":
                 job = coordinator.commands.cancel(body)
+            case "savepoint":
+                job = coordinator.commands.savepoint(body)
+            case "restore":
+                job = coordinator.commands.restore(**body).job
             case "show":
                 with reading(coordinator.engine) as conn:
                     return jobs.get(conn, body)
@@ -159,7 +163,12 @@ class WorkerActor:
             Client(stage.network, addresses),
             lambda posted: Outbox(home / str(process.life), posted=posted),
             self._runs(process),
-            Spark(alive=lambda: True, cancel=lambda _: None, rows_written=lambda _: 0),
+            Spark(
+                alive=lambda: True,
+                cancel=lambda _: None,
+                rows_written=lambda _: 0,
+                tasks_finished=lambda _: (0, 0),
+            ),
             process,
         )
         self.host.run()
@@ -186,13 +195,15 @@ class WorkerActor:
         return Pipeline(execution, payload, plugins, cast("Any", None), process)
 
     def _sinks(self, spec: PipelineSpec) -> Sequence[ModelSink]:
+        opens = self._stage.scenario.opens
         return [
-            ModelSink(p.name, self._stage.target, self._stage.world.problem) for p in spec.sinks
+            ModelSink(p.name, self._stage.target, self._stage.world.problem, opens=opens)
+            for p in spec.sinks
         ]
 
 
 class ClientActor:
-    """Submits the jobs of a scenario, each until it is accepted, and cancels some."""
+    """Submits the jobs of a scenario, each until it is accepted; cancels, saves and restores."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -209,17 +220,27 @@ class ClientActor:
                 "group": GROUP,
             }
             self._until_answered(process, "submit", body)
-            self.accepted[key] = job_id
+            if scenario.savepoint_after_s is not None:
+                self._save(process, job_id, scenario.savepoint_after_s)
+                again = {**body, "submission_key": f"{key}, again"}
+                self._until_answered(process, "restore", again)
             if scenario.cancel_after_s is not None:
-                self._until_begun(process, job_id)
+                self._until(process, job_id, lambda status: status not in NOT_BEGUN)
                 self._stage.world.sleep(scenario.cancel_after_s)
                 self._until_answered(process, "cancel", job_id)
+            self.accepted[key] = job_id
 
-    def _until_begun(self, process: Process, job_id: str) -> None:
-        """Watch until the job has its slots, or has ended before anybody saw it."""
+    def _save(self, process: Process, job_id: str, after_s: float) -> None:
+        """Ask for a savepoint and wait for the end. A job that ends first has none."""
+        self._until(process, job_id, lambda status: status not in NOT_BEGUN)
+        self._stage.world.sleep(after_s)
+        self._until_answered(process, "savepoint", job_id)
+        self._until(process, job_id, lambda status: status in JOB_ENDED)
+
+    def _until(self, process: Process, job_id: str, met: Callable[[JobStatus], bool]) -> None:
         for _ in range(CLIENT_TRIES_MAX):
             job = self._until_answered(process, "show", job_id)
-            if job is not None and job.status not in NOT_BEGUN:
+            if job is not None and met(job.status):
                 return
             self._stage.world.sleep(CLIENT_LOOK_S)
 
@@ -229,6 +250,8 @@ class ClientActor:
             address = f"http://{process.random.choice(self._stage.scenario.coordinators)}"
             try:
                 return self._stage.network.call(address, verb, body, timeout_s=CLIENT_TIMEOUT_S)
+            except Refused:
+                return None  # the job was quicker than the command
             except (NoAnswer, Unavailable):
                 self._stage.world.sleep(CLIENT_PAUSE_S)
         return None

@@ -123,7 +123,7 @@ class _History:
     ) -> None:
         self._world, self._database, self._scenario, self._plan = world, database, scenario, plan
         self._faults = Faults(world, plan)
-        self._looks = AfterCommit(world, database.wire)
+        self._looks = AfterCommit(world, database.wire, scenario)
         database.reset(self._faults, self._looks)
         arm_seams(self._faults, database)
         self._target = Target(self._faults)

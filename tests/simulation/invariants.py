@@ -13,7 +13,7 @@ from typing import Any
 from headrace.model.job import JOB_ENDED
 from tests.simulation.database import Wire
 from tests.simulation.scenario import Scenario
-from tests.simulation.target import Target
+from tests.simulation.target import OLD, Target
 from tests.simulation.world import World
 
 Problem = Callable[[str, str], None]
@@ -29,6 +29,7 @@ INVARIANTS: Mapping[str, str] = {
     "nothing_stuck": "every job ends within STUCK_S once faults have stopped",
     "ends_as_asked": "a job fails or is cancelled only with a cause",
     "nothing_left_behind": "no task, execution, report, secret or staged row outlives its job",
+    "ready_stays_ready": "a source that is ready stays so until the end, which needs all (K1, K3)",
     "nothing_unforeseen": "no thread of the product dies, and no error of nobody's is logged",
     "enough_happened": "a history achieves what its shape promises",
 }
@@ -41,8 +42,9 @@ _STEPS = {"PLANNED": 0, "PREPARED": 1, "COMPLETED": 2, "ABORTED": 2}
 class AfterCommit:
     """Looks at the store after every commit, at those tables that it wrote to."""
 
-    def __init__(self, world: World, wire: Wire) -> None:
-        self._world, self._wire = world, wire
+    def __init__(self, world: World, wire: Wire, scenario: Scenario) -> None:
+        self._world, self._wire, self._sources = world, wire, scenario.sources
+        self._ready: set[tuple[Any, ...]] = set()
         self._attempts: dict[str, int] = {}
         self._epochs: dict[tuple[str, int], int] = {}
         self._steps: dict[tuple[str, int, int], int] = {}
@@ -55,14 +57,16 @@ class AfterCommit:
         tables = {_table(write) for write in writes}
         if "leases" in tables:
             self._lease_grows(actor)
-        if any(_only_a_leader_writes(write) for write in writes):
+        if not _is_restore(writes) and any(_only_a_leader_writes(write) for write in writes):
             self._term_is_current(actor, term, writes)
         if "tasks" in tables:
             self._attempts_grow()
         if tables & {"pipelines", "epochs"}:
             self._epochs_grow()
+        if tables & {"pipelines", "ready_sources"}:
+            self._ready_stay_ready()
         if "jobs" in tables:
-            self._ended_jobs_stay()
+            self._ended_jobs_stay(restored=_is_restore(writes))
 
     def _lease_grows(self, actor: str) -> None:
         [(epoch, holder)] = self._wire.look("SELECT epoch, holder FROM leases")
@@ -91,7 +95,7 @@ class AfterCommit:
 
     def _epochs_grow(self) -> None:
         for job, number, epoch in self._wire.look("SELECT job_id, number, epoch FROM pipelines"):
-            if epoch < self._epochs.get((job, number), 0):
+            if epoch < self._epochs.get((job, number), -1):
                 self._world.problem("only_growing", f"epoch of {job}/{number} is {epoch}")
             self._epochs[job, number] = epoch
         query = "SELECT incarnation, pipeline, epoch, status FROM epochs"
@@ -101,10 +105,36 @@ class AfterCommit:
                 self._world.problem("only_growing", f"epoch {epoch} went back to {status}")
             self._steps[key] = step
 
-    def _ended_jobs_stay(self) -> None:
+    def _ready_stay_ready(self) -> None:
+        """The set survives everything but the end of its job, with which it goes (K3)."""
+        query = "SELECT incarnation, pipeline, source FROM ready_sources ORDER BY 1, 2, 3"
+        now = set(self._wire.look(query))
+        ended = ", ".join(f"'{status}'" for status in sorted(JOB_ENDED))
+        over = {
+            i for (i,) in self._wire.look(f"SELECT incarnation FROM jobs WHERE status IN ({ended})")
+        }
+        if gone := {row for row in self._ready - now if row[0] not in over}:
+            self._world.problem("ready_stays_ready", f"no longer ready: {sorted(gone)}")
+        self._ready |= now
+        finished = self._wire.look(
+            "SELECT jobs.incarnation, number FROM pipelines "
+            "JOIN jobs ON jobs.id = pipelines.job_id "
+            "JOIN epochs ON epochs.incarnation = jobs.incarnation AND pipeline = number "
+            "AND epochs.epoch = pipelines.epoch "
+            "WHERE pipelines.status = 'FINISHED' AND epochs.kind = 'COMPLETED'"
+        )
+        for incarnation, number in finished:
+            ready = sum(1 for row in self._ready if row[:2] == (incarnation, number))
+            if ready != self._sources:
+                what = f"{incarnation}/{number} FINISHED with {ready} of {self._sources} ready"
+                self._world.problem("ready_stays_ready", what)
+
+    def _ended_jobs_stay(self, *, restored: bool) -> None:
         self.open_jobs = 0
         for row in self._wire.look("SELECT * FROM jobs"):
             job, status = row[0], row[6]
+            if restored:
+                self._ended.pop(job, None)
             if job in self._ended and self._ended[job] != row:
                 self._world.problem("ended_stays_ended", f"{job} was {self._ended[job]}, is {row}")
             if status in JOB_ENDED:
@@ -122,7 +152,12 @@ def _only_a_leader_writes(write: str) -> bool:
     table = _table(write)
     if table in _LEADERS:
         return True
-    return write.startswith(("UPDATE jobs", "UPDATE pipelines")) and "wanted_cancel=" not in write
+    return write.startswith(("UPDATE jobs", "UPDATE pipelines")) and "wanted_" not in write
+
+
+def _is_restore(writes: list[str]) -> bool:
+    """A command that lets a job which has ended begin again, at whatever coordinator."""
+    return any(write.startswith("UPDATE jobs") and "submission_key" in write for write in writes)
 
 
 def at_the_end(
@@ -155,14 +190,17 @@ def _rows(
     scenario: Scenario,
     problem: Problem,
 ) -> None:
-    [(positions,)] = wire.look(
-        "SELECT positions FROM pipelines JOIN jobs ON jobs.id = job_id "
+    [(positions, epoch)] = wire.look(
+        "SELECT positions, epoch FROM pipelines JOIN jobs ON jobs.id = job_id "
         f"WHERE incarnation = '{incarnation}' AND number = {number}"
     )
     read = {f"source-{number}-{s}": 0 for s in range(scenario.sources)} | json.loads(positions)
-    if status == "FINISHED" and min(read.values()) < scenario.rows:
+    lengths = {f"source-{number}-{s}": scenario.length(s) for s in range(scenario.sources)}
+    if status == "FINISHED" and read != lengths:
         problem("every_row_once", f"{incarnation}/{number} FINISHED after {read}")
     expected = Counter((source, n) for source, end in read.items() for n in range(end))
+    if not scenario.opens or epoch < 0:
+        expected[OLD[:2]] = 1  # what was there before stays
     held = [
         target.tables[incarnation, number, f"sink-{number}-{s}"].rows for s in range(scenario.sinks)
     ]

@@ -10,6 +10,7 @@ from typing import Any
 from headrace.model.jobspec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
 
 GROUP = "default"
+INTERVAL_MS = 300  # between epochs of a streaming job
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +25,32 @@ class Scenario:
     rows: int = 4
     rows_per_epoch: int = 2
     changes: bool = False  # sources say something else each time they are read (E2)
+    longer: int = 0  # rows that each source has more than the one before it
     uneven: bool = False  # sources cut their slices differently each time they plan (E5)
     read_s: float = 0.1  # at most, to read a slice
     retry_times: int = 20
     cancel_after_s: float | None = None  # counted from when the client sees it run
+    savepoint_after_s: float | None = None  # likewise; the job is then restored
+    streaming: bool = False  # sources never end
+    opens: bool = False  # save modes empty the sinks first
 
     @property
     def actors(self) -> tuple[str, ...]:
         return (*self.coordinators, *self.workers)
 
+    def length(self, source: int) -> int:
+        """Sources of a pipeline run out one after the other (K6)."""
+        return self.rows + source * self.longer
+
     def spec(self) -> JobSpec:
         return JobSpec(
             name="simulated",
-            env=EnvSpec(retry_times=self.retry_times, retry_interval_s=1),
+            env=EnvSpec(
+                job_mode="STREAMING" if self.streaming else "BATCH",
+                checkpoint_interval_ms=INTERVAL_MS if self.streaming else None,
+                retry_times=self.retry_times,
+                retry_interval_s=1,
+            ),
             pipelines=tuple(self._pipeline(n + 1) for n in range(self.pipelines)),
         )
 
@@ -46,7 +60,16 @@ class Scenario:
             number=number,
             sources=tuple(_source(f"source-{number}-{s}", t) for s, t in enumerate(tables)),
             sinks=tuple(
-                PluginSpec(name=f"sink-{number}-{s}", plugin="Console", inputs=tables)
+                PluginSpec(
+                    name=f"sink-{number}-{s}",
+                    plugin="LocalFile",
+                    options={
+                        "path": "/simulated",
+                        "file_format_type": "text",
+                        "data_save_mode": "DROP_DATA" if self.opens else "APPEND_DATA",
+                    },
+                    inputs=tables,
+                )
                 for s in range(self.sinks)
             ),
         )
@@ -95,5 +118,13 @@ SHAPES: tuple[Scenario, ...] = (
     Scenario(cancel_after_s=0.3, rows=6, read_s=2.0),
     Scenario(cancel_after_s=0.35, sinks=2, rows=9, uneven=True),
     Scenario(uneven=True, rows=5, sources=2),
+    Scenario(rows=2, sources=3, longer=2, sinks=2),
+    Scenario(rows=0, sources=2, longer=4),
     Scenario(retry_times=1, changes=True, sinks=2),
+    Scenario(opens=True, sinks=2, rows=3),
+    Scenario(opens=True, cancel_after_s=0.05, rows=2),
+    Scenario(savepoint_after_s=0.3, rows=9, sinks=2),
+    Scenario(savepoint_after_s=0.1, cancel_after_s=0.3, rows=6, pipelines=2),
+    Scenario(streaming=True, rows=5, cancel_after_s=2.0),
+    Scenario(streaming=True, rows=5, savepoint_after_s=0.8, cancel_after_s=1.0),
 )

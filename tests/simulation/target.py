@@ -25,6 +25,7 @@ from tests.simulation.world import the_world
 
 T = TypeVar("T")
 Row = tuple[str, int, str]  # source, number, what it says (of a source that changes: who read it)
+OLD: Row = ("old", 0, "")  # was there before the job
 READ_MIN_S = 0.01
 Place = tuple[str, int, str]  # incarnation, pipeline, sink
 
@@ -33,8 +34,8 @@ Place = tuple[str, int, str]  # incarnation, pipeline, sink
 class Table:
     """One sink's target."""
 
-    rows: list[Row] = field(default_factory=list[Row])
-    mark: int = 0
+    rows: list[Row] = field(default_factory=lambda: [OLD])
+    mark: int = -1
     ends: dict[int, str] = field(default_factory=dict[int, str])  # by epoch: committed or aborted
     staged: dict[tuple[int, str], list[Row]] = field(
         default_factory=dict[tuple[int, str], list[Row]]
@@ -69,11 +70,14 @@ class ModelSource:
     """Rows by number. One that `changes` says something else each time it is read (E2)."""
 
     def __init__(self, name: str, scenario: Scenario, execution: str) -> None:
+        self.bounded = not scenario.streaming
+        self.repeatable = not scenario.changes
         self.name, self._scenario, self._execution = name, scenario, execution
 
     def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
         first = int(position) if isinstance(position, int) else 0
-        rows, most = self._scenario.rows, self._scenario.rows_per_epoch
+        rows = self._scenario.length(int(self.name.rsplit("-", 1)[1]))
+        most = self._scenario.rows_per_epoch
         if first >= rows:
             return None
         if self._scenario.uneven:
@@ -81,7 +85,8 @@ class ModelSource:
             assert process is not None
             most = process.random.randint(1, 2 * most)
         end = min(first + most, rows)
-        return Slice(data=[first, end], after=end, rows=end - first, last=end == rows)
+        last = self.bounded and end == rows
+        return Slice(data=[first, end], after=end, rows=end - first, last=last)
 
     def read(self, session: object, part: Slice) -> Any:
         process = the_world().process
@@ -101,10 +106,40 @@ class _Frame(list[Row]):
     def unionByName(self, other: _Frame) -> _Frame:  # noqa: N802  as Spark names it
         return _Frame([*self, *other])
 
+    def persist(self) -> _Frame:
+        return self
+
+    def unpersist(self) -> _Frame:
+        return self
+
 
 class ModelSink:
-    def __init__(self, name: str, target: Target, problem: Callable[[str, str], None]) -> None:
-        self.name, self._target, self._problem = name, target, problem
+    def __init__(
+        self, name: str, target: Target, problem: Callable[[str, str], None], *, opens: bool
+    ) -> None:
+        self.name, self._target, self._problem, self.opens = name, target, problem, opens
+
+    def survey(self, session: object, frame: list[Row], at: EpochAt) -> JsonValue:
+        return {"rows": [list(row) for row in self._table(at).rows]}
+
+    def open(self, session: object, handle: Any, at: EpochAt) -> Committed:
+        """DROP_DATA: what was there goes, once."""
+        table = self._table(at)
+
+        def effect() -> bool:
+            if table.mark >= at.epoch:
+                return True
+            table.rows.clear()
+            table.mark, table.ends[at.epoch] = at.epoch, "committed"
+            return False
+
+        seam("before sink commit")
+        already = self._target.call("open", effect)
+        seam("sink committed")
+        return Committed(already, {})
+
+    def close(self, rows: int) -> None:
+        pass
 
     def _table(self, at: EpochAt) -> Table:
         return self._target.tables[at.incarnation, at.pipeline, self.name]
@@ -153,9 +188,15 @@ class ModelSink:
             table.rows += table.staged.pop(staged)
 
     def _check_order(self, at: EpochAt) -> None:
-        for (incarnation, pipeline, sink), table in self._target.tables.items():
-            mine = (incarnation, pipeline) == (at.incarnation, at.pipeline)
-            if mine and table.mark < at.epoch - 1:
+        """An epoch without rows is in no sink; one that is in some sink must be in all."""
+        tables = {
+            place[2]: table
+            for place, table in self._target.tables.items()
+            if place[:2] == (at.incarnation, at.pipeline)
+        }
+        before = [e for table in tables.values() for e in table.ends if e < at.epoch]
+        for sink, table in tables.items():
+            if table.mark < max(before, default=-1):
                 what = f"epoch {at.epoch} at {self.name}, {sink} has {table.mark}"
                 self._problem("no_epoch_before_the_one_before_it", what)
 
