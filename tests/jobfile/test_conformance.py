@@ -19,6 +19,21 @@ from tests.jobfile.samples import SAMPLES, outcome
 JOBS = Path(__file__).parents[3] / "shared" / "conformance" / "seatunnel" / "jobs"
 FILES = sorted(JOBS.rglob("*.conf"))
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.conf"))
+# Those with FakeSource, Filter, Assert and InMemory; tests/spark/test_seatunnel_jobs.py runs some.
+READ = (
+    "connector-assert-e2e/assertion/fake_row_to_assert.conf",
+    "connector-assert-e2e/assertion/fakesource_to_assert.conf",
+    "connector-fake-e2e/fake_to_assert.conf",
+    "connector-fake-e2e/fake_to_assert_verify_flink_metrics.conf",
+    "connector-fake-e2e/fake_to_assert_with_multitable_exception.conf",
+    "connector-fake-e2e/fake_to_assert_with_range.conf",
+    "connector-seatunnel-e2e-base/classloader/fake_to_inmemory.conf",
+    "connector-seatunnel-e2e-base/retry-times/stream_fake_to_inmemory_with_error.conf",
+    "connector-seatunnel-e2e-base/retry-times/stream_fake_to_inmemory_with_error_retry_1.conf",
+    "connector-seatunnel-e2e-base/stream_fake_to_inmemory_with_runtime_list.conf",
+    "seatunnel-transforms-v2-e2e-part-1/filter_transform.conf",
+    "seatunnel-transforms-v2-e2e-part-2/sql_transform.conf",
+)
 READ_SECONDS_MAX = 1.0  # generous: the machine is shared, and a slow grammar is far slower
 
 
@@ -41,6 +56,15 @@ def test_a_job_file_of_seatunnel_becomes_a_job_or_says_where_it_can_not(file: Pa
         assert result.column >= 1
     else:
         check_declared(result)
+
+
+@pytest.mark.parametrize(
+    "file", [file for name in READ if (file := JOBS / name) in FILES], ids=lambda file: file.name
+)
+def test_a_job_file_whose_plugins_are_built_is_read_unchanged(file: Path) -> None:
+    result = outcome(file)
+
+    assert not isinstance(result, BadJobFile), result
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)

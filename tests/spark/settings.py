@@ -20,6 +20,8 @@ def setting(
     warehouse: str = "file:/nowhere",
     parallelism: int = 1,
     incarnation: str = INCARNATION,
+    streaming: bool = False,
+    checkpoint_interval_ms: int | None = None,
 ) -> Setting:
     spec = PluginSpec(name=f"{plugin}-1", plugin=plugin, options=options)
     return Setting(
@@ -27,8 +29,9 @@ def setting(
         incarnation=incarnation,
         pipeline=1,
         parallelism=parallelism,
-        streaming=False,
+        streaming=streaming,
         warehouse=warehouse,
+        checkpoint_interval_ms=checkpoint_interval_ms,
         options=resolved_options(spec, role, {}),
     )
 

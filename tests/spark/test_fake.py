@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from pydantic import JsonValue
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.fake import FakeSource
 from headrace.errors import Refused
+from headrace.protocol.payloads import Slice
 from tests.spark.lake import some
 from tests.spark.settings import setting
+
+SLICES_MAX = 100
 
 ALL_TYPES = {
     "c_map": "map<string, string>",
@@ -37,22 +41,37 @@ ALL_TYPES = {
 }
 
 
-def source(
-    options: dict[str, Any], *, parallelism: int = 1, incarnation: str = "a" * 32
-) -> FakeSource:
+def source(options: dict[str, Any], *, incarnation: str = "a" * 32, **known: Any) -> FakeSource:
+    """`known` is what the runner knows: parallelism, streaming, the checkpoint interval."""
     options = {"schema": {"fields": ALL_TYPES}, **options}
-    made = setting(
-        "FakeSource", "source", options, parallelism=parallelism, incarnation=incarnation
-    )
+    made = setting("FakeSource", "source", options, incarnation=incarnation, **known)
     return FakeSource("FakeSource-1", made)
+
+
+def slices(made: FakeSource, position: JsonValue = None, **limits: int) -> list[Slice]:
+    """All there is to plan, one after the other."""
+    found: list[Slice] = []
+    while (part := made.plan(position, **limits)) is not None:
+        found.append(part)
+        position = part.after
+        assert len(found) <= SLICES_MAX, "it plans on and on"
+    return found
+
+
+def paced(**known: Any) -> FakeSource:
+    """Two readers of ten splits with ten rows each, one split in 100 ms: 200 rows in 1 s."""
+    known.setdefault("parallelism", 2)
+    return source({"row.num": 100, "split.num": 10, "split.read-interval": 100}, **known)
 
 
 def rows(frame: DataFrame) -> list[str]:
     return sorted(str(row) for row in frame.collect())
 
 
+@pytest.mark.req("E5")
 def test_the_same_slice_gives_the_same_rows_however_it_is_cut(session: SparkSession) -> None:
     made = source({"row.num": 40})
+    assert made.repeatable
     whole = some(made.plan(None))
     first = some(made.plan(None, rows_max=15))
     second = some(made.plan(first.after))
@@ -89,6 +108,98 @@ def test_a_source_without_rows_plans_one_empty_slice(session: SparkSession) -> N
     assert (whole.rows, whole.last) == (0, True)
     assert made.read(session, whole).count() == 0
     assert made.plan(whole.after) is None
+
+
+def test_in_streaming_mode_the_rows_come_once_and_there_is_no_end() -> None:
+    made = source({"row.num": 8}, streaming=True)
+    parts = slices(made, rows_max=5)
+
+    assert not made.bounded
+    assert [(part.rows, part.last) for part in parts] == [(5, False), (3, False)]
+    assert made.plan(parts[-1].after) is None
+
+
+def test_a_streaming_source_without_rows_plans_nothing() -> None:
+    assert source({"row.num": 0}, streaming=True).plan(None) is None
+
+
+def test_a_batch_source_ends_with_its_last_slice() -> None:
+    made = source({"row.num": 8})
+
+    assert made.bounded
+    assert [part.last for part in slices(made, rows_max=5)] == [False, True]
+
+
+def test_an_interval_of_1_ms_is_no_pause() -> None:
+    made = source({"row.num": 100, "split.num": 10}, checkpoint_interval_ms=5)
+
+    assert [(part.rows, part.lasts_ms) for part in slices(made)] == [(100, 0)]
+
+
+def test_without_checkpoints_a_paced_source_is_one_slice_that_lasts_for_all_splits() -> None:
+    assert [(part.rows, part.lasts_ms) for part in slices(paced())] == [(200, 1000)]
+
+
+def test_a_paced_slice_fits_into_a_checkpoint_interval_and_ends_with_a_split() -> None:
+    parts = slices(paced(checkpoint_interval_ms=350))
+
+    assert [part.rows for part in parts] == [60, 60, 60, 20]
+    assert [part.lasts_ms for part in parts] == [300, 300, 300, 100]
+    assert [part.last for part in parts] == [False, False, False, True]
+
+
+def test_a_paced_slice_is_a_split_of_each_reader_at_least() -> None:
+    short = slices(paced(checkpoint_interval_ms=50))
+    few = slices(paced(), rows_max=7)
+
+    assert {(part.rows, part.lasts_ms) for part in short} == {(20, 100)}
+    assert {(part.rows, part.lasts_ms) for part in few} == {(20, 100)}
+
+
+def test_a_paced_slice_is_cut_to_the_rows_that_are_wanted() -> None:
+    assert [part.rows for part in slices(paced(), rows_max=79)] == [60, 60, 60, 20]
+
+
+def test_splits_without_rows_take_their_time() -> None:
+    options = {"row.num": 5, "split.num": 4, "split.read-interval": 100}
+
+    (whole,) = slices(source(options))
+    cut = slices(source(options, checkpoint_interval_ms=200))
+    assert (whole.rows, whole.lasts_ms) == (5, 400)
+    assert [(part.rows, part.lasts_ms) for part in cut] == [(4, 200), (1, 200)]
+
+
+def test_given_rows_are_paced_by_split_too() -> None:
+    options = {
+        "schema": {"fields": {"id": "int"}},
+        "rows": [{"fields": [1]}, {"fields": [2]}],
+        "split.num": 3,
+        "split.read-interval": 100,
+    }
+    parts = slices(source(options, parallelism=2, checkpoint_interval_ms=200))
+
+    assert [(part.rows, part.lasts_ms) for part in parts] == [(8, 200), (4, 100)]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3, 7])
+@pytest.mark.parametrize("interval_ms", [None, 250])
+def test_a_restore_with_another_parallelism_gives_each_row_once(
+    parallelism: int, interval_ms: int | None
+) -> None:
+    before = some(paced(checkpoint_interval_ms=300).plan(None))
+    after = slices(paced(parallelism=parallelism, checkpoint_interval_ms=interval_ms), before.after)
+
+    spans = [cast("dict[str, int]", part.data) for part in (before, *after)]
+    assert spans[0]["first"] == 0
+    assert [span["first"] for span in spans[1:]] == [span["end"] for span in spans[:-1]]
+    assert spans[-1]["end"] == 200, "the total that was meant at the start"
+    assert after[-1].last
+
+
+def test_a_position_of_an_older_program_is_understood() -> None:
+    part = some(source({"row.num": 40}).plan(15))
+
+    assert (part.rows, part.last) == (25, True)
 
 
 def test_every_type_holds_what_its_options_say(session: SparkSession) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from pydantic import BaseModel, JsonValue
-from pyspark.sql import DataFrame, Observation, SparkSession
-from pyspark.sql import functions as f
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.connector import Committed, Setting, Staged
+from headrace.connectors.targetless import Targetless, count_rows
 from headrace.model.epoch import EpochAt
 
 ROWS_SHOWN_MAX = 100  # of one epoch
@@ -33,7 +33,7 @@ def _to_stdout(line: str) -> None:
     sys.stdout.flush()
 
 
-class ConsoleSink:
+class ConsoleSink(Targetless):
     def __init__(
         self, name: str, setting: Setting, *, write: Callable[[str], None] = _to_stdout
     ) -> None:
@@ -46,7 +46,7 @@ class ConsoleSink:
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:  # noqa: ARG002
         """Take the first rows; count the rest without moving them."""
         head = frame.take(ROWS_SHOWN_MAX + 1)
-        total = len(head) if len(head) <= ROWS_SHOWN_MAX else _count(frame)
+        total = len(head) if len(head) <= ROWS_SHOWN_MAX else count_rows(frame)
         lines: list[str] = []
         if self._shows:
             lines = [_line(number, row) for number, row in enumerate(head[:ROWS_SHOWN_MAX], 1)]
@@ -61,21 +61,6 @@ class ConsoleSink:
         if self._shows and shown.rows > len(shown.lines):
             self._write(f"… and {shown.rows - len(shown.lines)} more rows in epoch {at.epoch}")
         return Committed(already=False, facts={"rows": shown.rows})
-
-    def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
-        """Nothing is staged anywhere but in the handle."""
-
-    def abort(self, session: SparkSession, at: EpochAt) -> None:
-        """Nothing is staged anywhere, and there is no token to spend."""
-
-
-def _count(frame: DataFrame) -> int:
-    """Runs the whole of the frame, as a sink would, and keeps nothing of it."""
-    seen = Observation()
-    frame.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("noop").mode(
-        "overwrite"
-    ).save()
-    return int(seen.get["rows"])
 
 
 def _line(number: int, row: Any) -> str:

@@ -1,8 +1,12 @@
 """FakeSource: rows made up from a schema. The same slice always gives the same rows (E5).
 
 A job's rows are numbered from 0; row n of a source is a hash of the incarnation, the source's
-name and n. So two runs of a job differ, and an epoch that is run again does not. `split.num` and
-`split.read-interval` only change how SeaTunnel would have cut and paced them; here Spark does.
+name and n. So two runs of a job differ, and an epoch that is run again does not. How many rows
+there are is settled when the first slice is planned, and kept in the position: a job that is
+restored with another parallelism still gives each row once.
+
+A source is paced when `split.read-interval` is above 1 ms. It then reads a split of each reader,
+all readers at once, in every interval; a slice ends where splits end, and says how long it lasts.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from headrace.jobfile.schema import ColumnSpec, TableSchema, parse_schema
 from headrace.protocol.payloads import Slice
 
 ROWS_PER_PARTITION_MIN = 50_000  # fewer are not worth a task of their own
+UNPACED_MS = 1  # up to this `split.read-interval`, SeaTunnel's default, there is no pause
 _ROW = "__headrace_row"
 
 
@@ -37,9 +42,18 @@ class _Range(BaseModel):
     now_ms: int
 
 
+class _Position(BaseModel):
+    """How many rows were read, of how many. Before savepoints it was the first number alone."""
+
+    row: int
+    total: int
+
+
 class FakeSource:
+    repeatable = True
+
     def __init__(self, name: str, setting: Setting, clock: Clock | None = None) -> None:
-        self.name = name
+        self.name, self.bounded = name, not setting.streaming
         self._setting, self._clock = setting, clock or SystemClock()
         self._schema = parse_schema(setting.options.get("schema"))
         self._rows = _given_rows(setting.options.get("rows"))
@@ -49,18 +63,54 @@ class FakeSource:
         """`row.num` rows of each reader; given rows are emitted whole by every split."""
         options, readers = self._setting.options, self._setting.parallelism
         if self._rows is not None:
-            return len(self._rows) * readers * int(options.get("split.num") or 1)
+            return len(self._rows) * readers * self._splits
         per_reader = options.get("row.num")
         return readers * int(5 if per_reader is None else per_reader)
 
     def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
-        first = int(cast("int", position)) if position is not None else 0
-        if position is not None and first >= self.total:
+        at = self._position(position)
+        if at.row >= at.total and (position is not None or not self.bounded):
             return None
-        end = self.total if rows_max is None else min(self.total, first + rows_max)
-        data = _Range(first=first, end=end, now_ms=self._clock.wall_ms())
-        last = end == self.total
-        return Slice(data=data.model_dump(), after=end, rows=end - first, last=last)
+        end, lasts_ms = self._cut(at, rows_max)
+        data = _Range(first=at.row, end=end, now_ms=self._clock.wall_ms())
+        return Slice(
+            data=data.model_dump(),
+            after=_Position(row=end, total=at.total).model_dump(),
+            rows=end - at.row,
+            last=self.bounded and end == at.total,
+            lasts_ms=lasts_ms,
+        )
+
+    def _position(self, position: JsonValue) -> _Position:
+        if position is None or isinstance(position, int):
+            return _Position(row=position or 0, total=self.total)
+        return _Position.model_validate(position)
+
+    def _cut(self, at: _Position, rows_max: int | None) -> tuple[int, int]:
+        """Where the slice ends, and for how many ms it lasts."""
+        pause_ms = int(self._setting.options.get("split.read-interval") or 0)
+        if pause_ms <= UNPACED_MS:
+            return (at.total if rows_max is None else min(at.total, at.row + rows_max)), 0
+        rows, splits = self._rows_at_once, self._splits
+        # The last splits may hold no rows, and take their time all the same.
+        left = max(splits - at.row // rows, _ceil(at.total - at.row, rows))
+        limits = [left]
+        if self._setting.checkpoint_interval_ms is not None:
+            limits.append(self._setting.checkpoint_interval_ms // pause_ms)
+        if rows_max is not None:
+            limits.append(rows_max // rows)
+        read = max(1, min(limits))  # less than a split of each reader can't be read
+        return min(at.total, at.row + read * rows), read * pause_ms
+
+    @property
+    def _splits(self) -> int:
+        return int(self._setting.options.get("split.num") or 1)
+
+    @property
+    def _rows_at_once(self) -> int:
+        """Of one split of each reader."""
+        readers = self._setting.parallelism
+        return max(1, readers * _ceil(self.total // readers, self._splits))
 
     def read(self, session: SparkSession, part: Slice) -> DataFrame:
         span = _Range.model_validate(part.data)
@@ -107,6 +157,10 @@ class FakeSource:
         index = f.pmod(numbers[_ROW], f.lit(max(1, len(rows))))
         joined = numbers.join(f.broadcast(given), index == given[_ROW])
         return joined.select(*(given[column.name] for column in self._schema.columns))
+
+
+def _ceil(number: int, parts: int) -> int:
+    return -(-number // parts)
 
 
 def _counts(options: Mapping[str, Any], column: ColumnSpec, schema: TableSchema) -> bool:

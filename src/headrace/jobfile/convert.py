@@ -19,6 +19,7 @@ from headrace.jobfile.nodes import (
     from_json,
     no_value,
     to_json,
+    untold,
 )
 from headrace.jobfile.options import Given, Kind, Option
 from headrace.jobfile.schema import read_schema
@@ -161,7 +162,9 @@ def _flat(block: Object, prefix: str, title: str) -> Iterator[tuple[str, JsonVal
                 raise Problem(node.place, f"{named} must be a text, and is {describe(node)}")
 
 
-def _json(_option: Option, node: Node, _title: str) -> JsonValue:
+def _json(option: Option, node: Node, _title: str) -> JsonValue:
+    if option.reads is not None:
+        option.reads(node, untold)
     return to_json(node)
 
 

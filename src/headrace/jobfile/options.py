@@ -50,6 +50,8 @@ class Option:
     unsupported: str = "is not built yet"  # what is said of any other value
     idle: str = ""  # why it has no effect yet; "" means that it has one
     flaw: Callable[[str], str | None] | None = None  # of a STRING: what is wrong with a value
+    # Of a JSON: raises `Problem` when it is wrong, and notes what has no effect in it.
+    reads: Callable[[Node, Note], object] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -106,6 +108,10 @@ class PluginDecl:
     options: Options
     doc: str = ""
     one_of: tuple[tuple[str, ...], ...] = ()  # of each group at least one must be given
+    # What is wrong with options that are right each by itself.
+    flaw: Callable[[Mapping[str, JsonValue]], str | None] | None = None
+    repeatable: bool = True  # of a source: a slice gives the same rows again, or is refused (E5)
+    streams: bool = True  # of a source: whether it can be read without an end
 
     @property
     def title(self) -> str:
@@ -139,6 +145,8 @@ def note_idle(options: Options, given: Iterable[Given], *, title: str, note: Not
     for one in given:
         if why := options.idle(one):
             note(one.place, f"option {one.path!r} of {title} has no effect yet: {why}")
+        if one.option is not None and one.option.reads is not None:
+            one.option.reads(one.node, note)
 
 
 def _walk(options: Options, block: Object, *, title: str, prefix: str) -> Iterable[Given]:

@@ -5,30 +5,38 @@ from __future__ import annotations
 from headrace.jobfile.known import SEATUNNEL
 from headrace.jobfile.nodes import ROLES, Place, Problem, Role
 from headrace.jobfile.options import PluginDecl
+from headrace.jobfile.plugins.assert_ import ASSERT
 from headrace.jobfile.plugins.console import CONSOLE
 from headrace.jobfile.plugins.fake import FAKE_SOURCE
+from headrace.jobfile.plugins.fields import FIELD_MAPPER, FILTER
 from headrace.jobfile.plugins.files import (
     HDFS_FILE_SINK,
     HDFS_FILE_SOURCE,
     LOCAL_FILE_SINK,
     LOCAL_FILE_SOURCE,
 )
-from headrace.jobfile.plugins.iceberg import ICEBERG_SINK
+from headrace.jobfile.plugins.iceberg import ICEBERG_SINK, ICEBERG_SOURCE
+from headrace.jobfile.plugins.inmemory import IN_MEMORY
 from headrace.jobfile.plugins.jdbc import JDBC_SINK, JDBC_SOURCE
 from headrace.jobfile.plugins.sql import SQL
 from headrace.jobfile.suggest import hint
 
 DECLARED: tuple[PluginDecl, ...] = (
     FAKE_SOURCE,
+    ICEBERG_SOURCE,
     JDBC_SOURCE,
     LOCAL_FILE_SOURCE,
     HDFS_FILE_SOURCE,
+    FIELD_MAPPER,
+    FILTER,
     SQL,
+    ASSERT,
     CONSOLE,
     ICEBERG_SINK,
     JDBC_SINK,
     LOCAL_FILE_SINK,
     HDFS_FILE_SINK,
+    IN_MEMORY,
 )
 
 _BY_ROLE: dict[Role, dict[str, PluginDecl]] = {

@@ -13,6 +13,7 @@ from headrace.jobfile.options import (
 
 ROWS_MAX = (2**63 - 1) // PARALLELISM_MAX  # of one reader: all rows of a job have a number
 SPLITS_MAX = 10_000
+READ_INTERVAL_MAX_MS = 24 * 3600 * 1000
 
 _MODES = ("RANGE", "TEMPLATE")
 # By type: the kind of its values and the largest one, which is exclusive.
@@ -51,7 +52,8 @@ def _size(name: str, default: int) -> Option:
 FAKE_SOURCE = PluginDecl(
     name="FakeSource",
     role="source",
-    doc="Makes up rows from a schema.",
+    doc="Makes up rows from a schema. In STREAMING mode it gives them once, and the job runs on "
+    "without more.",
     one_of=(("schema",),),
     options=Options(
         (
@@ -64,15 +66,17 @@ FAKE_SOURCE = PluginDecl(
                 1,
                 minimum=1,
                 maximum=SPLITS_MAX,
-                doc="Splits of each reader; each gives all `rows`.",
+                doc="Splits of each reader: each gives its part of `row.num`, or all `rows`.",
             ),
             Option(
                 "split.read-interval",
                 Kind.INT,
                 1,
                 minimum=0,
-                doc="In ms, between splits.",
-                idle="rows are made as fast as they are read",
+                maximum=READ_INTERVAL_MAX_MS,
+                doc="In ms, of each split: all readers read one split in each interval. 1 or less "
+                "means no pause. With `checkpoint.interval`, an epoch reads as many splits as "
+                "fit into it, and at least one of each reader.",
             ),
             Option("split.row", Kind.INT, doc="As in SeaTunnel.", idle="nothing reads it"),
             _size("map.size", 5),

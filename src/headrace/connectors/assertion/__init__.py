@@ -1,0 +1,1 @@
+"""Assert: rules that rows must keep, judged by Spark."""

@@ -1,0 +1,43 @@
+"""What a sink does that has no target: nothing, wherever a target would be asked.
+
+There is nothing to open, nowhere to stage, no token to spend. So such a sink promises nothing:
+an epoch that is committed again is shown, counted or judged again.
+"""
+
+from __future__ import annotations
+
+from pydantic import JsonValue
+from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+
+from headrace.connectors.connector import Committed
+from headrace.model.epoch import EpochAt
+
+
+class Targetless:
+    opens = False
+
+    def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:  # noqa: ARG002
+        """It has no save modes."""
+        return None
+
+    def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:  # noqa: ARG002
+        return Committed(already=False, facts={})
+
+    def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
+        """Nothing is staged anywhere but in the handle."""
+
+    def abort(self, session: SparkSession, at: EpochAt) -> None:
+        """Nothing is staged anywhere, and there is no token to spend."""
+
+    def close(self, rows: int) -> None:
+        """Any number of rows is right."""
+
+
+def count_rows(frame: DataFrame) -> int:
+    """Runs the whole of the frame, as a sink would, and keeps nothing of it."""
+    seen = Observation()
+    frame.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("noop").mode(
+        "overwrite"
+    ).save()
+    return int(seen.get["rows"])

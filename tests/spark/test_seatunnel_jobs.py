@@ -1,0 +1,82 @@
+"""SeaTunnel's own checks of its FakeSource hold for ours: its job files, read where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.connectors.connector import Setting
+from headrace.connectors.registry import make_sink, make_source
+from headrace.errors import Refused
+from headrace.jobfile.nodes import Role
+from headrace.jobfile.reader import read_job
+from headrace.jobfile.resolve import resolved_options
+from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
+from headrace.transforms.registry import make_transform
+from tests.spark.lake import some
+from tests.spark.settings import INCARNATION, at
+
+JOBS = Path(__file__).parents[3] / "shared" / "conformance" / "seatunnel" / "jobs"
+KEPT = (
+    "connector-assert-e2e/assertion/fake_row_to_assert.conf",
+    "connector-assert-e2e/assertion/fakesource_to_assert.conf",
+    "connector-fake-e2e/fake_to_assert.conf",
+    "connector-fake-e2e/fake_to_assert_verify_flink_metrics.conf",
+    "connector-fake-e2e/fake_to_assert_with_range.conf",
+    "connector-seatunnel-e2e-base/classloader/fake_to_inmemory.conf",
+    "seatunnel-transforms-v2-e2e-part-1/filter_transform.conf",
+)
+BROKEN = "connector-fake-e2e/fake_to_assert_with_multitable_exception.conf"
+
+
+def present(names: Iterable[str]) -> list[str]:
+    return [name for name in names if (JOBS / name).exists()]
+
+
+def run(session: SparkSession, spec: JobSpec) -> None:
+    """Every pipeline as one epoch, without a coordinator."""
+    for pipeline in spec.pipelines:
+        frames = _frames(session, spec, pipeline)
+        for plugin in pipeline.sinks:
+            sink = make_sink(plugin, _setting(spec, plugin, "sink"))
+            (table,) = plugin.inputs
+            sink.close(sink.stage(session, frames[table], at()).rows)
+
+
+def _frames(session: SparkSession, spec: JobSpec, pipeline: PipelineSpec) -> dict[str, DataFrame]:
+    frames: dict[str, DataFrame] = {}
+    for plugin in pipeline.sources:
+        source = make_source(plugin, _setting(spec, plugin, "source"))
+        frames[plugin.output or plugin.name] = source.read(session, some(source.plan(None)))
+    for plugin in pipeline.transforms:
+        transform = make_transform(plugin, _setting(spec, plugin, "transform"))
+        inputs = {name: frames[name] for name in plugin.inputs}
+        frames[plugin.output or plugin.name] = transform(session, inputs, now_ms=0)
+    return frames
+
+
+def _setting(spec: JobSpec, plugin: PluginSpec, role: Role) -> Setting:
+    options = resolved_options(plugin, role, spec.secrets)
+    return Setting(
+        job="job-1",
+        incarnation=INCARNATION,
+        pipeline=1,
+        parallelism=int(str(options.get("parallelism") or spec.env.parallelism)),
+        streaming=False,
+        warehouse="file:/nowhere",
+        options=options,
+    )
+
+
+@pytest.mark.parametrize("name", present(KEPT))
+def test_the_rules_of_a_job_are_kept(session: SparkSession, name: str) -> None:
+    run(session, read_job(JOBS / name))
+
+
+@pytest.mark.parametrize("name", present([BROKEN]))
+def test_a_job_that_is_meant_to_fail_does(session: SparkSession, name: str) -> None:
+    with pytest.raises(Refused, match="field 'score' breaks the rule MAX 100 in 1 of 7 rows"):
+        run(session, read_job(JOBS / name))
