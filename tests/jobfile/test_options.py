@@ -154,17 +154,23 @@ def test_a_wrong_option_is_refused_with_its_place_and_the_way_out(written: str, 
         (
             "Iceberg { table = t, iceberg.table.upsert-mode-enabled = true }",
             "2:22: option 'iceberg.table.upsert-mode-enabled' of sink Iceberg with the value true "
-            "is not built yet",
+            "is not built yet: rows are appended, and upserts come later; leave it out",
         ),
         (
-            "Iceberg { table = t, data_save_mode = drop_data }",
-            "2:22: option 'data_save_mode' of sink Iceberg with the value 'drop_data' "
-            "is not built yet",
+            "Iceberg { table = t, iceberg.table.commit-branch = b }",
+            "2:22: option 'iceberg.table.commit-branch' of sink Iceberg is not built yet",
         ),
         (
-            "Iceberg { table = t, schema_save_mode = RECREATE_SCHEMA }",
-            "2:22: option 'schema_save_mode' of sink Iceberg with the value 'RECREATE_SCHEMA' "
-            "is not built yet",
+            "Iceberg { table = t, data_save_mode = custom_processing }",
+            "2:22: option 'data_save_mode' of sink Iceberg with the value 'custom_processing' "
+            "is not possible: a statement of your own can't be made to happen exactly once in "
+            "Iceberg; use data_save_mode = DROP_DATA, or the Jdbc sink",
+        ),
+        (
+            "Iceberg { table = t, custom_sql = x }",
+            "2:22: option 'custom_sql' of sink Iceberg is not possible: a statement of your own "
+            "can't be made to happen exactly once in Iceberg; use data_save_mode = DROP_DATA, or "
+            "the Jdbc sink",
         ),
         (
             "Iceberg { table = t, hadoop.config = { a = [1] } }",

@@ -248,27 +248,13 @@ def test_a_table_made_twice_and_a_wrong_number_are_refused_over_the_wire() -> No
         check_spec(spec.model_copy(update={"pipelines": (second,)}))
 
 
-@pytest.mark.parametrize(
-    ("env", "said"),
-    [
-        (
-            {"job_mode": "STREAMING"},
-            "streaming jobs are not built yet; set job.mode = BATCH in env",
-        ),
-        ({"parallelism": 10_001}, "parallelism must be at most 10000, and is 10001"),
-    ],
-)
-def test_an_env_that_can_not_be_run_is_refused_over_the_wire(
-    env: dict[str, JsonValue], said: str
-) -> None:
+def test_an_env_that_can_not_be_run_is_refused_over_the_wire() -> None:
     spec = read(job())
-    spec = spec.model_copy(update={"env": spec.env.model_copy(update=env)})
+    spec = spec.model_copy(update={"env": spec.env.model_copy(update={"parallelism": 10_001})})
 
     check_declared(spec)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(Refused, match=r"^parallelism must be at most 10000, and is 10001$"):
         check_spec(spec)
-
-    assert str(refused.value) == said
 
 
 def test_checking_a_spec_loads_no_parser() -> None:

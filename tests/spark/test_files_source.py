@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.connectors.connector import Setting
 from headrace.connectors.file_source import FileSource
 from headrace.errors import Refused
 from headrace.formats.files.hadoop import HadoopFiles
@@ -28,16 +28,7 @@ def source(path: Path, *, streaming: bool = False, **options: Any) -> FileSource
         **options,
     }
     made = setting("LocalFile", "source", options)
-    made = Setting(
-        made.job,
-        made.incarnation,
-        made.pipeline,
-        made.parallelism,
-        streaming,
-        made.warehouse,
-        made.options,
-    )
-    return FileSource("LocalFile-1", made)
+    return FileSource("LocalFile-1", replace(made, streaming=streaming))
 
 
 def put(folder: Path, name: str, text: str, *, modified_s: int | None = None) -> Path:
@@ -96,6 +87,7 @@ def test_slices_are_cut_by_files_and_give_every_row_once(
     assert found == [(number, "x") for number in range(5)]
 
 
+@pytest.mark.req("E5")
 def test_a_slice_of_a_file_that_changed_is_refused(session: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "a.csv", "1,x\n")
     file = put(tmp_path, "b.csv", "2,y\n")

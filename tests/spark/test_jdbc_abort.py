@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace import seams
-from headrace.connectors.jdbc.names import CommitAt
+from headrace.connectors.jdbc.names import stage_name
 from headrace.errors import Refused, TokenSpent
+from headrace.model.epoch import CommitAt
 from tests.spark.base import Base
 
 
@@ -72,7 +73,7 @@ def test_a_sweep_drops_the_stage_tables_of_its_epoch_and_no_other(base: Base) ->
 
     sink.sweep(base.session, None, second)
 
-    assert base.stages() == [CommitAt(other, "Jdbc-1").stage_table]
+    assert base.stages() == [stage_name(CommitAt(other, "Jdbc-1"))]
 
 
 @pytest.mark.req("E6")

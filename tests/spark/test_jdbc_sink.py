@@ -10,9 +10,9 @@ from pyspark.sql import functions as f
 
 from headrace import seams
 from headrace.connectors.connector import Committed
-from headrace.connectors.jdbc.names import CommitAt
+from headrace.connectors.jdbc.names import stage_name
 from headrace.errors import Unavailable
-from headrace.model.epoch import EpochAt
+from headrace.model.epoch import CommitAt, EpochAt
 from tests.spark.base import Base
 
 IN_A_TASK = b'INSERT INTO "public"."headrace_stage'
@@ -24,7 +24,7 @@ def test_what_is_staged_is_in_a_table_of_its_own_and_the_target_is_empty(base: B
     staged = base.sink().stage(base.session, base.frame(10), at)
 
     assert staged.rows == 10
-    assert base.stages() == [CommitAt(at, "Jdbc-1").stage_table]
+    assert base.stages() == [stage_name(CommitAt(at, "Jdbc-1"))]
     ((kind,),) = base.run("SELECT relpersistence FROM pg_class WHERE relname = %s", *base.stages())
     assert kind in {"p", b"p"}, "an unlogged table is emptied by a crash of the server"
     assert base.count() == 0

@@ -4,13 +4,19 @@
 
 *Streaming*: in the order of (time modified, name). Files arrive in no such order, so the position
 is a *low mark* and what was read above it: a file above the low mark that was not read is new. The
-low mark stays LATE_MAX_MS behind the newest file, and rises faster when more than SEEN_MAX files
-are above it, so that a position never grows. A file that comes in below it is not seen: files
-must be moved in whole, with a time of modification that is not much older than their arrival.
+low mark stays LATE_MAX_MS behind the newest file read, and rises faster when more than SEEN_MAX
+files, or names of more than SEEN_BYTES_MAX, are above it: a position never grows beyond that. A
+file that comes in below it is not seen; that there are such files is told by their number, when
+more lie below the mark than were read there.
+
+However fast it rises, it stays below what is not *settled*: a file is read SETTLE_MS after it was
+last written to. So a file that is moved in whole within that time is never missed, and one that is
+still written to is not read in part.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -19,9 +25,12 @@ from pydantic import BaseModel, ConfigDict
 from headrace.errors import Refused
 from headrace.formats.files.filesystem import FileInfo
 
+SETTLE_MS = 5_000  # without a change, before a file counts as whole
 LATE_MAX_MS = 3_600_000  # how much older than the newest file read a new one may be
 SEEN_MAX = 1_000  # files that a position remembers by name
-FILES_PER_SLICE_MAX = 50_000  # a plan is kept in the store
+SEEN_BYTES_MAX = 100_000  # of these names, as JSON: a position is kept in the store
+SLICE_BYTES_MAX = 200_000  # of a slice's names, as JSON: so is a plan, of several sources
+MARK_BYTES = 30  # of a file in JSON, beside its name: its time, its size, and their commas
 ROW_BYTES_GUESS = 100  # to cut a slice by rows without reading any
 
 Mark = tuple[int, str]  # time modified in ms, and name
@@ -33,6 +42,7 @@ class Position(BaseModel):
     name: str = ""  # batch: the last one read
     low: Mark = (-1, "")  # streaming
     seen: tuple[Mark, ...] = ()
+    below: int = 0  # how many were read at the low mark or below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +50,12 @@ class Choice:
     files: Sequence[FileInfo]
     after: Position
     last: bool  # nothing comes after them
+    late: int = 0  # files that came in below the low mark: at least so many, never read
+
+
+def settled(info: FileInfo, *, now_ms: int) -> bool:
+    """Nobody has written to it for a while. A file from the future waits for its time."""
+    return info.modified_ms <= now_ms - SETTLE_MS
 
 
 def choose_batch(
@@ -61,10 +77,11 @@ def choose_arrived(
     before = position or Position()
     read = {name: modified for modified, name in before.seen}
     new: list[FileInfo] = []
+    below = 0
     for info in found:
         if (info.modified_ms, info.path) <= before.low:
-            continue
-        if info.path not in read:
+            below += 1
+        elif info.path not in read:
             new.append(info)
         elif read[info.path] != info.modified_ms:
             raise Refused(
@@ -73,7 +90,8 @@ def choose_arrived(
             )
     new.sort(key=lambda info: (info.modified_ms, info.path))
     files = _cut(new, rows_max)
-    return Choice(files, _after(before, files), last=False)
+    late = max(0, below - before.below)
+    return Choice(files, _after(before, files), last=False, late=late)
 
 
 def _after(before: Position, files: Sequence[FileInfo]) -> Position:
@@ -81,14 +99,16 @@ def _after(before: Position, files: Sequence[FileInfo]) -> Position:
     if not seen:
         return before
     low = max(before.low, (seen[-1][0] - LATE_MAX_MS, ""))
-    if len(seen) > SEEN_MAX:
-        low = max(low, seen[-SEEN_MAX - 1])
-    return Position(low=low, seen=tuple(mark for mark in seen if mark > low))
+    kept = _fitting(reversed([name for _, name in seen]), SEEN_BYTES_MAX, count_max=SEEN_MAX)
+    if kept < len(seen):
+        low = max(low, seen[-kept - 1])
+    above = tuple(mark for mark in seen if mark > low)
+    return Position(low=low, seen=above, below=before.below + len(seen) - len(above))
 
 
 def _cut(files: Sequence[FileInfo], rows_max: int | None) -> Sequence[FileInfo]:
     """At least one file: none can be read in part."""
-    files = files[:FILES_PER_SLICE_MAX]
+    files = files[: _fitting((info.path for info in files), SLICE_BYTES_MAX)]
     if rows_max is None:
         return files
     total = 0
@@ -97,3 +117,15 @@ def _cut(files: Sequence[FileInfo], rows_max: int | None) -> Sequence[FileInfo]:
         if count > 0 and total > rows_max * ROW_BYTES_GUESS:
             return files[:count]
     return files
+
+
+def _fitting(names: Iterable[str], bytes_max: int, *, count_max: int | None = None) -> int:
+    """How many of the first names fit; at least one."""
+    total = 0
+    count = 0
+    for name in names:
+        total += len(json.dumps(name)) + MARK_BYTES
+        if count > 0 and (total > bytes_max or count == count_max):
+            break
+        count += 1
+    return count

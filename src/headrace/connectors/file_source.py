@@ -7,6 +7,7 @@ reads what arrives, see arrivals.py.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -17,7 +18,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 
-from headrace.connectors.arrivals import Position, choose_arrived, choose_batch
+from headrace.clock import Clock, SystemClock
+from headrace.connectors.arrivals import Position, choose_arrived, choose_batch, settled
 from headrace.connectors.connector import Setting
 from headrace.connectors.file_target import Target
 from headrace.connectors.types import spark_schema
@@ -30,6 +32,8 @@ from headrace.jobfile.schema import TableSchema, parse_schema
 from headrace.jobfile.types import PlainType
 from headrace.protocol.payloads import Slice
 
+log = logging.getLogger(__name__)
+
 _NEED_SCHEMA = frozenset({"csv", "json"})
 _LINES = frozenset({"text", "csv"})
 
@@ -41,9 +45,20 @@ class _Files(BaseModel):
 
 
 class FileSource:
-    def __init__(self, name: str, setting: Setting, *, files: FileSystem | None = None) -> None:
+    repeatable = True
+
+    def __init__(
+        self,
+        name: str,
+        setting: Setting,
+        *,
+        files: FileSystem | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.name = name
-        self._options, self._streaming, self._files = setting.options, setting.streaming, files
+        self.bounded = not setting.streaming
+        self._options, self._files, self._clock = setting.options, files, clock or SystemClock()
+        self._late = 0  # files, as last told
         self._target = Target.of(f"source {name}", setting.options)
         self._how = self._read_as()
         pattern = setting.options.get("file_filter_pattern")
@@ -60,19 +75,30 @@ class FileSource:
                     "create it, or mend 'path'"
                 )
             found = list(self._listed(files))
-        choose = choose_arrived if self._streaming else choose_batch
+        choose = choose_batch if self.bounded else choose_arrived
         try:
             choice = choose(found, before, rows_max=rows_max)
         except Refused as refused:
             raise Refused(f"source {self.name}: {refused}") from refused
-        if not choice.files and (before is not None or self._streaming):
+        self._tell_late(choice.late)
+        if not choice.files and (before is not None or not self.bounded):
             return None
         data = _Files(files=tuple((one.path, one.bytes, one.modified_ms) for one in choice.files))
         after = choice.after.model_dump(mode="json", exclude_defaults=True)
         return Slice(data=data.model_dump(mode="json"), after=after, last=choice.last)
 
+    def _tell_late(self, late: int) -> None:
+        """They can't be read any more, but nobody should have to find that out by counting."""
+        if late > self._late:
+            facts = {"source": self.name, "files": late}
+            log.warning("files came in too old to be read; touch them", extra=facts)
+        self._late = late
+
     def _listed(self, files: FileSystem) -> Iterator[FileInfo]:
+        now_ms = self._clock.wall_ms()  # before the listing: what settles meanwhile may wait
         for info in files.files():
+            if not self.bounded and not settled(info, now_ms=now_ms):
+                continue
             name = (info.path or self._target.root).rpartition("/")[2]
             if name.endswith("._COPYING_"):  # as `hdfs dfs -put` names a file that it still writes
                 continue

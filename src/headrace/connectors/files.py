@@ -1,4 +1,7 @@
-"""LocalFile and HdfsFile, as sinks: exactly once (formats/files says how)."""
+"""LocalFile and HdfsFile, as sinks: exactly once (formats/files says how).
+
+A folder has no schema, so RECREATE_SCHEMA deletes its files, as DROP_DATA does.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,13 @@ from headrace.connectors.file_target import Target
 from headrace.errors import Refused
 from headrace.formats.files.commit import abort, commit, sweep
 from headrace.formats.files.filesystem import FileSystem
-from headrace.formats.files.manifest import Handle
+from headrace.formats.files.manifest import Handle, Opening
+from headrace.formats.files.opening import open_target, survey
 from headrace.formats.files.places import PARTITION_EXPRESSION, FileNames, Places
 from headrace.formats.files.text import SEPARATORS
 from headrace.formats.files.writing import Layout, stage
 from headrace.formats.spark_errors import one_line
+from headrace.jobfile.saving import DataMode, SchemaMode, data_mode, opens, schema_mode
 from headrace.model.epoch import EpochAt
 
 log = logging.getLogger(__name__)
@@ -59,6 +64,23 @@ class FileSink:
         self._options, self._clock, self._files = setting.options, clock or SystemClock(), files
         self._target = Target.of(f"sink {name}", setting.options)
         self._layout = _layout(name, setting.options)
+        self.opens = opens(setting.options)
+
+    def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:  # noqa: ARG002
+        schema, data = schema_mode(self._options), data_mode(self._options)
+        with self._target.told():
+            files = self._open(session)
+            self._check_may_open(files, schema, data)
+            deletes = schema is SchemaMode.RECREATE or data is DataMode.DROP
+            opening = survey(files, Places(at, self.name), deletes=deletes)
+        return opening.model_dump(mode="json")
+
+    def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        with self._target.told():
+            opening = Opening.model_validate(handle)
+            outcome = open_target(self._open(session), Places(at, self.name), opening)
+        deleted = len(outcome.manifest.deletes)
+        return Committed(outcome.already, {"folder": self._target.root, "deleted": deleted})
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
         layout = replace(self._layout, hadoop=self._target.settings(session))
@@ -91,6 +113,23 @@ class FileSink:
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         with self._target.told():
             abort(self._open(session), Places(at, self.name))
+
+    def close(self, rows: int) -> None:
+        """Nothing is open between two epochs."""
+
+    def _check_may_open(self, files: FileSystem, schema: SchemaMode, data: DataMode) -> None:
+        title, root = self._target.title, self._target.root
+        if schema is SchemaMode.ERROR and not files.exists(""):
+            raise Refused(
+                f"{title}: there is no folder {root}; make it, or set schema_save_mode = "
+                f"{SchemaMode.CREATE}"
+            )
+        some = next(files.files(), None) if data is DataMode.ERROR else None
+        if some is not None:
+            raise Refused(
+                f"{title}: {root} holds files, such as {some.path}, and data_save_mode is "
+                f"{DataMode.ERROR}; move them elsewhere, or set another mode"
+            )
 
     def _open(self, session: SparkSession) -> FileSystem:
         return self._files or self._target.open(session, exclusive=True)

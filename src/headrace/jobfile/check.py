@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from headrace.errors import Refused
 from headrace.jobfile.nodes import NOWHERE, Object, Problem, Role, Written, from_json
 from headrace.jobfile.options import PARALLELISM_MAX
-from headrace.jobfile.plugin import read_plugin
+from headrace.jobfile.plugin import check_mode, read_plugin
 from headrace.jobfile.secrets import with_secrets
 from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
 
@@ -35,8 +35,6 @@ def check_declared(spec: JobSpec) -> None:
 
 def check_supported(spec: JobSpec) -> None:
     """Whether this version can run the job. Raises `Refused` with what is missing."""
-    if spec.env.job_mode == "STREAMING":
-        raise Refused("streaming jobs are not built yet; set job.mode = BATCH in env")
     if spec.env.parallelism > PARALLELISM_MAX:
         raise Refused(
             f"parallelism must be at most {PARALLELISM_MAX}, and is {spec.env.parallelism}"
@@ -58,6 +56,7 @@ def _check_options(role: Role, plugin: PluginSpec, spec: JobSpec) -> None:
     assert isinstance(block, Object)
     try:
         read = read_plugin(Written(role, plugin.plugin, NOWHERE, block))
+        check_mode(read.decl, spec.env, NOWHERE)
     except Problem as problem:
         raise Refused(f"{plugin.name}: {problem.text}") from None
     if plugin.plugin != read.decl.name:

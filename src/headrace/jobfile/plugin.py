@@ -11,6 +11,7 @@ from headrace.jobfile.convert import convert
 from headrace.jobfile.nodes import Node, Note, Place, Problem, Role, Written, untold
 from headrace.jobfile.options import Given, PluginDecl, given_options, note_idle
 from headrace.jobfile.registry import find_plugin
+from headrace.model.jobspec import EnvSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,16 @@ def read_plugin(written: Written, *, note: Note = untold) -> Plugin:
     )
 
 
+def check_mode(decl: PluginDecl, env: EnvSpec, place: Place) -> None:
+    """A source that comes to an end has no place in a job that does not. Raises `Problem`."""
+    if env.job_mode == "STREAMING" and not decl.streams:
+        raise Problem(
+            place,
+            f"{decl.title} reads what is there, once, and a streaming job does not end; set "
+            "job.mode = BATCH in env",
+        )
+
+
 def _name(given: Given) -> str:
     return given.option.name if given.option else given.path
 
@@ -80,6 +91,8 @@ def _check_present(decl: PluginDecl, options: Mapping[str, JsonValue], place: Pl
         high = low.removesuffix("min") + "max"
         if _number(options[low]) > _number(options.get(high)):
             raise Problem(place, f"option {low!r} of {decl.title} is above {high!r}")
+    if decl.flaw is not None and (flaw := decl.flaw(options)):
+        raise Problem(place, f"{decl.title}: {flaw}")
 
 
 def _number(value: JsonValue) -> float:

@@ -14,7 +14,7 @@ from headrace.jobfile.document import Document, read_document
 from headrace.jobfile.env import JOB_NAME_CHARS_MAX, read_env
 from headrace.jobfile.graph import Wired, wire
 from headrace.jobfile.nodes import ROLES, Note, Place, Problem, Role
-from headrace.jobfile.plugin import read_plugin
+from headrace.jobfile.plugin import check_mode, read_plugin
 from headrace.jobfile.secrets import take_secrets
 from headrace.jobfile.suggest import hint
 from headrace.jobfile.variables import check_variables, substitute
@@ -102,6 +102,8 @@ def _check_root(document: Document, referred: frozenset[str]) -> None:
 def _job(document: Document, *, default_name: str, note: Note) -> JobSpec:
     env, name = read_env(document.root.members.get("env"), note=note)
     plugins = [read_plugin(written, note=note) for written in document.plugins]
+    for plugin in plugins:
+        check_mode(plugin.decl, env, plugin.place)
     pipelines = wire(plugins, end=document.root.place, note=note)
     other, secrets = take_secrets("env", None, env.other)
     return JobSpec(

@@ -124,6 +124,15 @@ class Connection:
         finally:
             prepared.close()
 
+    def execute(self, statement: str) -> None:
+        """As it is written: a `?` in it is no place for a value."""
+        made = self.java.createStatement()
+        made.setQueryTimeout(self._timeout_s)
+        try:
+            made.execute(statement)
+        finally:
+            made.close()
+
     def rows(self, statement: str, *values: Value) -> list[tuple[str | None, ...]]:
         """Every value as a text. For a few rows: each one costs calls to the JVM."""
         prepared = self._bound(statement, values)

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 
 from headrace.errors import Refused
-from headrace.model.epoch import EpochAt
+from headrace.model.epoch import CommitAt
 
 MARKS = "headrace_commits"
 NAME_BYTES_MAX = 63  # PostgreSQL cuts longer ones, without a word
@@ -50,35 +50,15 @@ def parts_of(text: str) -> list[str]:
     return parts
 
 
-@dataclass(frozen=True, slots=True)
-class CommitAt:
-    """An epoch at one sink: what a token stands for."""
+def stage_prefix(at: CommitAt) -> str:
+    """How the stage tables of this epoch begin, whichever execution made them."""
+    of = at.epoch_at
+    key = _digest(_EPOCH_BYTES, of.incarnation, str(of.pipeline), at.sink, str(of.epoch))
+    return f"{_STAGE}{key}_"
 
-    epoch_at: EpochAt
-    sink: str
 
-    @property
-    def epoch(self) -> int:
-        return self.epoch_at.epoch
-
-    @property
-    def execution(self) -> str:
-        return self.epoch_at.execution
-
-    @property
-    def token(self) -> str:
-        return f"{self.epoch_at.token}/{self.sink}"
-
-    @property
-    def stage_prefix(self) -> str:
-        """How the stage tables of this epoch begin, whichever execution made them."""
-        at = self.epoch_at
-        key = _digest(_EPOCH_BYTES, at.incarnation, str(at.pipeline), self.sink, str(at.epoch))
-        return f"{_STAGE}{key}_"
-
-    @property
-    def stage_table(self) -> str:
-        return self.stage_prefix + _digest(_EXECUTION_BYTES, self.execution)
+def stage_name(at: CommitAt) -> str:
+    return stage_prefix(at) + _digest(_EXECUTION_BYTES, at.execution)
 
 
 def _digest(size: int, *parts: str) -> str:

@@ -1,7 +1,7 @@
 """Jdbc, as a sink: exactly once, whatever `is_exactly_once` says, since it costs little.
 
 Rows are staged in a table beside the target; one transaction of the database moves them and
-raises the pipeline's mark in `headrace_commits` (commit.py).
+raises the pipeline's mark in `headrace_commits` (commit.py). Save modes: opening.py.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from typing import Any, cast
 
 from pydantic import JsonValue
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from headrace.connectors.connector import Committed, Setting, Staged
 from headrace.connectors.jdbc.commit import abort, commit, sweep
 from headrace.connectors.jdbc.database import Connection, connected
 from headrace.connectors.jdbc.insert import Insert, read_insert
-from headrace.connectors.jdbc.names import CommitAt, TableName, parts_of
+from headrace.connectors.jdbc.names import TableName, parts_of
+from headrace.connectors.jdbc.opening import Opening, open_target, survey
 from headrace.connectors.jdbc.settings import database_of
 from headrace.connectors.jdbc.staging import Handle, stage
 from headrace.connectors.jdbc.target import (
@@ -28,20 +30,51 @@ from headrace.connectors.jdbc.target import (
     matched,
 )
 from headrace.errors import Refused
-from headrace.model.epoch import EpochAt
+from headrace.jobfile.saving import SchemaMode, opens, schema_mode
+from headrace.model.epoch import CommitAt, EpochAt
 
-_CREATES = "CREATE_SCHEMA_WHEN_NOT_EXIST"
+_CREATES = frozenset({SchemaMode.CREATE, SchemaMode.RECREATE})
 
 
 class JdbcSink:
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name
         self._options = setting.options
+        self.opens = opens(setting.options)
         self._title = f"sink {name}"
         self._database = database_of(self._title, setting.options)
         self._refuse_upserts()
         self._insert = self._read_query()
         self._in_database, self._target = self._read_target()
+
+    def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:  # noqa: ARG002
+        with connected(session, self._database, doing="looking at the table") as connection:
+            check_database(connection, self._database, self._in_database)
+            opening = survey(
+                connection,
+                self._database,
+                located(connection, self._target),
+                self._new_columns(frame),
+                keys=self._keys(),
+                options=self._options,
+            )
+        return opening.model_dump(mode="json")
+
+    def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        opening = Opening.model_validate(handle)
+        outcome = open_target(
+            session,
+            self._database,
+            opening,
+            CommitAt(at, self.name),
+            tries_max=self._tries_max,
+        )
+        facts: dict[str, JsonValue] = {
+            "database": str(self._database),
+            "table": str(opening.target_table),
+            "statements": len(opening.statements),
+        }
+        return Committed(outcome.already, facts)
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
         with connected(session, self._database, doing="looking at the table") as connection:
@@ -66,7 +99,7 @@ class JdbcSink:
             self._database,
             Handle.model_validate(handle),
             CommitAt(at, self.name),
-            tries_max=int(self._options.get("max_commit_attempts") or 1),
+            tries_max=self._tries_max,
         )
         facts: dict[str, JsonValue] = {
             "database": str(self._database),
@@ -83,24 +116,34 @@ class JdbcSink:
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         abort(session, self._database, self._target, CommitAt(at, self.name))
 
+    def close(self, rows: int) -> None:
+        """Nothing is open between two epochs."""
+
+    @property
+    def _tries_max(self) -> int:
+        return int(self._options.get("max_commit_attempts") or 1)
+
     def _columns(
         self, connection: Connection, target: TableName, frame: DataFrame
     ) -> Sequence[str]:
         found = columns_of(connection, target)
         if not found:
-            if (self._options.get("schema_save_mode") or _CREATES) != _CREATES:
+            if schema_mode(self._options) not in _CREATES:
                 raise Refused(
                     f"{self._title}: there is no table {target} in {self._database}; make it, or "
-                    f"set schema_save_mode = {_CREATES}"
+                    f"set schema_save_mode = {SchemaMode.CREATE}"
                 )
-            named = self._insert.columns if self._insert else None
-            wanted = frame.toDF(*named) if named and len(named) == len(frame.columns) else frame
-            create(connection, self._database, target, wanted.schema, self._keys())
+            create(connection, self._database, target, self._new_columns(frame), self._keys())
             found = columns_of(connection, target)
         named = None
         if self._insert is not None:
             named = self._insert.columns or [column.name for column in found]
         return matched(self._database, target, frame.columns, found, named)
+
+    def _new_columns(self, frame: DataFrame) -> StructType:
+        """Of a table that is made here: called as `query` has them, where it names them."""
+        named = self._insert.columns if self._insert else None
+        return (frame.toDF(*named) if named and len(named) == len(frame.columns) else frame).schema
 
     def _keys(self) -> Sequence[str]:
         return cast("Sequence[str]", self._options.get("primary_keys") or ())

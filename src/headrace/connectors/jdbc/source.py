@@ -29,6 +29,9 @@ _ALIAS = "headrace_query"
 
 
 class JdbcSource:
+    bounded = True  # a query ends; a streaming job is refused when its file is read
+    repeatable = False
+
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name
         self._options, self._parallelism = setting.options, setting.parallelism

@@ -19,10 +19,11 @@ from pyspark.sql import functions as f
 
 from headrace.connectors.jdbc.database import Database, connected, sql_exception, transaction
 from headrace.connectors.jdbc.dialect import ATTEMPT, PARTITION
-from headrace.connectors.jdbc.names import CommitAt, TableName
+from headrace.connectors.jdbc.names import TableName, stage_name
 from headrace.errors import Refused, Unavailable
 from headrace.formats.iceberg.jvm import JAVA_ERRORS
 from headrace.formats.spark_errors import one_line
+from headrace.model.epoch import CommitAt
 from headrace.seams import seam
 
 OBSERVED_MAX_S = 60.0  # from the end of Spark's job until its counts are told
@@ -66,7 +67,7 @@ def stage(
 ) -> Handle:
     """Write the rows of `frame`, whose columns go to `columns`, where only `at` looks for them."""
     seam("before stage")
-    table = target.beside(at.stage_table)
+    table = target.beside(stage_name(at))
     with (
         connected(session, database, doing="making a stage table") as connection,
         transaction(connection),

@@ -75,11 +75,17 @@ def create(
     columns: spark.StructType,
     keys: Sequence[str],
 ) -> None:
+    _make(connection, table, create_statement(database, table, columns, keys))
+
+
+def create_statement(
+    database: Database, table: TableName, columns: spark.StructType, keys: Sequence[str]
+) -> str:
     wrong = [key for key in keys if key not in columns.names]
     if wrong:
         raise Refused(f"{database.plugin}: primary key {wrong[0]!r} is no column of its rows")
     wanted = [NewColumn(field.name, field.dataType) for field in columns.fields]
-    _make(connection, table, database.dialect.create_table(table, wanted, keys))
+    return database.dialect.create_table(table, wanted, keys)
 
 
 def ensure_marks(connection: Connection, database: Database, beside: TableName) -> TableName:

@@ -65,7 +65,7 @@ def abort(files: FileSystem, places: Places) -> Manifest:
     seam("before abort")
     manifest = look(files, places)
     if manifest is None:
-        manifest, _ = _spend(files, places, _manifest(places, None, places.execution))
+        manifest, _ = spend(files, places, _manifest(places, None, places.execution))
     seam("abort spent")
     _delete_staged(files, places, manifest)
     return manifest
@@ -75,13 +75,17 @@ def sweep(files: FileSystem, places: Places) -> None:
     """Delete what was staged for an epoch whose token is spent, by whomever."""
     manifest = look(files, places)
     if manifest is None:
+        if not files.exists(places.epoch_folder):
+            return  # an epoch without rows: nothing was staged, and nothing committed
         raise Refused(f"{places.token} is not spent at {files.root}; nothing was deleted")
     seam("before sweep")
     _delete_staged(files, places, manifest)
 
 
 def replay(files: FileSystem, manifest: Manifest) -> None:
-    """Do what is left of a manifest's renames."""
+    """Do what is left of a manifest's deletes and renames."""
+    for file in manifest.deletes:
+        files.remove(file)
     for move in manifest.moves:
         if not files.move(move.staged, move.final) and not files.exists(move.final):
             # Moved before, and then taken away by a reader; or lost by other hands than ours.
@@ -99,10 +103,10 @@ def _spend_by_data(files: FileSystem, places: Places, handle: Handle) -> tuple[M
             f"what execution {handle.execution} staged for {files.root} is gone or damaged "
             f"({handle.listing}); run the job again"
         )
-    return _spend(files, places, _manifest(places, listing, handle.execution))
+    return spend(files, places, _manifest(places, listing, handle.execution))
 
 
-def _spend(files: FileSystem, places: Places, wanted: Manifest) -> tuple[Manifest, bool]:
+def spend(files: FileSystem, places: Places, wanted: Manifest) -> tuple[Manifest, bool]:
     """The one step that counts. Answers with the manifest that is there now, mine or not."""
     files.create(places.manifest, wanted.encoded(), scratch=places.epoch_folder)
     manifest = look(files, places)

@@ -11,6 +11,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -56,6 +57,10 @@ class FileSystem(Protocol):
 
     def sync(self, paths: Iterable[str]) -> None:
         """Make what was written survive a loss of power, where that can be asked for."""
+        ...
+
+    def remove(self, file: FileInfo) -> None:
+        """Delete a file; nothing happens when it is gone, or was changed since."""
         ...
 
     def delete(self, folder: str) -> None:
@@ -135,7 +140,14 @@ class LocalFiles:
             folders[:] = sorted(name for name in folders if hidden or not is_hidden(name))
             for name in sorted(names):
                 if hidden or not is_hidden(name):
-                    yield self._info(Path(parent) / name)
+                    yield from self._still(Path(parent) / name)
+
+    def _still(self, file: Path) -> Iterator[FileInfo]:
+        try:
+            info = self._info(file)
+        except FileNotFoundError:
+            return  # moved away since it was listed
+        yield info
 
     def _info(self, file: Path) -> FileInfo:
         told = file.stat()
@@ -152,6 +164,12 @@ class LocalFiles:
             parents.add((self._root / path).parent)
         for parent in parents:
             _sync(parent)
+
+    def remove(self, file: FileInfo) -> None:
+        path = self._root / file.path
+        with suppress(FileNotFoundError):
+            if self._info(path) == file:
+                path.unlink()
 
     def delete(self, folder: str) -> None:
         try:

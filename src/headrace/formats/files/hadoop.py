@@ -100,6 +100,10 @@ class HadoopFiles:
     def sync(self, paths: Iterable[str]) -> None:
         """HDFS keeps what was closed on several machines; more can't be asked for afterwards."""
 
+    def remove(self, file: FileInfo) -> None:
+        if next(self.files(file.path, hidden=True), None) == file:
+            self._system.delete(self._path(file.path), False)  # noqa: FBT003 - Java's recursive
+
     def delete(self, folder: str) -> None:
         self._system.delete(self._path(folder), True)  # noqa: FBT003 - Java's recursive
 

@@ -1,8 +1,8 @@
 """What a manifest says: which staged files an epoch consists of, and their final names.
 
-A manifest without files is an abort. The same list of moves is first written beside the staged
-files (the *listing*), and the handle points to it, so that neither the store nor the coordinator
-carries a list of files.
+A manifest without files is an abort; that of epoch 0 names files to delete instead. A list of moves
+is first written beside the staged files (the *listing*), and the handle points to it, so that
+neither the store nor the coordinator carries a list of files.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from enum import StrEnum
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from headrace.errors import Refused
+from headrace.formats.files.filesystem import FileInfo
 
 
 class SpentBy(StrEnum):
@@ -50,6 +51,25 @@ class Handle(_Record):
     rows: int
 
 
+class Deletes(_Record):
+    """Files as they were surveyed; one that was changed since is another file, and stays."""
+
+    files: tuple[FileInfo, ...]
+
+    def encoded(self) -> bytes:
+        return self.model_dump_json().encode()
+
+
+class Opening(_Record):
+    """All that a stranger needs in order to open: epoch 0."""
+
+    folder: str  # for people: the target
+    files: int
+    deletes: Deletes | None  # None: too many for a handle, so they stand in the listing
+    listing: str | None = None  # relative to the target folder
+    sha256: str = ""  # of the listing
+
+
 class Manifest(_Record):
     token: str
     by: SpentBy
@@ -57,6 +77,7 @@ class Manifest(_Record):
     committer: str  # one call of commit: tells its own manifest from another's
     rows: int = 0
     moves: tuple[Move, ...] = ()
+    deletes: tuple[FileInfo, ...] = ()
 
     def encoded(self) -> bytes:
         return self.model_dump_json(indent=1).encode()

@@ -6,7 +6,8 @@ All paths are relative to the target folder, so that a folder mounted elsewhere 
     _headrace/<incarnation>/<pipeline>/<sink>/<epoch>/<execution>/   what one execution staged
 
 Readers skip names that begin with an underscore, so nothing below `_headrace` is seen. A final
-name holds the whole token or a hash of it: no two epochs ever give a file the same name.
+name holds the whole token or a hash of it: no two epochs ever give a file the same name, and none
+gives it the name of a file that epoch 0 found.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from datetime import datetime
 from urllib.parse import quote
 
 from headrace.jobfile.timepattern import render
-from headrace.model.epoch import EpochAt
+from headrace.model.epoch import CommitAt
 
 HIDDEN = "_headrace"
 PARTITION_COLUMN = "headrace_partition_"
@@ -30,23 +31,13 @@ _PARTITION = re.compile(rf"{PARTITION_COLUMN}(\d+)=(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """An epoch at one sink."""
-
-    at: EpochAt
-    sink: str
-
-    @property
-    def token(self) -> str:
-        return f"{self.at.token}/{self.sink}"
-
-    @property
-    def execution(self) -> str:
-        return self.at.execution
+class Places(CommitAt):
+    """An epoch at one sink, and where it lies."""
 
     @property
     def epoch_folder(self) -> str:
-        parts = (self.at.incarnation, str(self.at.pipeline), self.sink, str(self.at.epoch))
+        at = self.epoch_at
+        parts = (at.incarnation, str(at.pipeline), self.sink, str(at.epoch))
         return "/".join((HIDDEN, *(quote(part, safe="") for part in parts)))
 
     @property
@@ -60,7 +51,7 @@ class Places:
     @property
     def transaction_id(self) -> str:
         """SeaTunnel's `${transactionId}`: unique for each epoch at each sink."""
-        at = self.at
+        at = self.epoch_at
         return f"T_{at.incarnation}_{at.pipeline}_{quote(self.sink, safe='')}_{at.epoch}"
 
 

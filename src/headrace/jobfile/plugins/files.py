@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from headrace.jobfile.nodes import Role
 from headrace.jobfile.options import Kind, Option, Options, PluginDecl, common_options
+from headrace.jobfile.saving import data_save_mode, schema_save_mode
 from headrace.jobfile.timepattern import filename_pattern_flaw, pattern_flaw
 
 _FORMATS = ("text", "csv", "json", "parquet", "orc")
@@ -15,13 +16,6 @@ _NO_FORMATS = ("excel", "xml", "binary", "markdown")
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "zlib")
 _NO_CODECS = ("lzo", "brotli")
 _ARCHIVES = ("none", "zip", "tar", "tar_gz", "gz")
-_SCHEMA_MODES = (
-    "CREATE_SCHEMA_WHEN_NOT_EXIST",
-    "RECREATE_SCHEMA",
-    "ERROR_WHEN_SCHEMA_NOT_EXIST",
-    "IGNORE",
-)
-_DATA_MODES = ("APPEND_DATA", "DROP_DATA", "ERROR_WHEN_DATA_EXISTS", "CUSTOM_PROCESSING")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 
 
@@ -138,7 +132,16 @@ _SOURCE = (
     Option("row_delimiter", Kind.STRING, idle="a source's lines end as they do in any text"),
     Option("archive_compress_codec", Kind.STRING, "none", choices=_ARCHIVES, supported=("none",)),
     *_not_built("tables_configs", "read_partitions", "null_format", "csv_use_header_line"),
-    *_not_built("sync_mode", "discovery_mode", "enable_file_split", "quote_char", "escape_char"),
+    *_not_built("sync_mode", "enable_file_split", "quote_char", "escape_char"),
+    *(
+        Option(
+            name,
+            Kind.JSON,
+            supported=(),
+            unsupported="is not built; job.mode = STREAMING in env reads files as they arrive",
+        )
+        for name in ("discovery_mode", "scan_interval")
+    ),
     *_not_built("sheet_name", "xml_row_tag", "xml_use_attr_format"),
     *common_options("source"),
 )
@@ -186,20 +189,11 @@ _SINK = (
         supported=(True,),
         unsupported="is not possible: commits are always exactly once",
     ),
-    Option(
-        "schema_save_mode",
-        Kind.STRING,
-        _SCHEMA_MODES[0],
-        choices=_SCHEMA_MODES,
-        supported=_SCHEMA_MODES[:1],
-    ),
-    Option(
-        "data_save_mode",
-        Kind.STRING,
-        _DATA_MODES[0],
-        choices=_DATA_MODES,
-        supported=_DATA_MODES[:1],
-        unsupported="is not built yet; empty the folder yourself, and use APPEND_DATA",
+    schema_save_mode("Of the folder. RECREATE_SCHEMA deletes its files, as DROP_DATA does."),
+    data_save_mode(
+        "Of the files in it that a reader sees. DROP_DATA deletes them, once, before the first "
+        "row; folders stay.",
+        custom=False,
     ),
     Option("tmp_path", Kind.STRING, idle="rows are staged below `path`, on its own file system"),
     Option("save_mode", Kind.STRING, idle="SeaTunnel does not read it either; see data_save_mode"),
@@ -240,8 +234,8 @@ def _declared(name: str, role: Role, doc: str, options: tuple[Option, ...]) -> P
 
 
 _READS = (
-    "Reads files. In streaming mode it reads what arrives: files must be moved in whole, and their "
-    "time of modification may be an hour older than that of the newest one read."
+    "Reads files. In streaming mode it reads what is there and then what arrives, each file once, "
+    "five seconds after it was last written to (how-to/read-files-as-they-arrive.md)."
 )
 LOCAL_FILE_SOURCE = _declared("LocalFile", "source", _READS, (_LOCAL_PATH, *_SOURCE))
 HDFS_FILE_SOURCE = _declared("HdfsFile", "source", _READS, (_PATH, *_HADOOP, *_SOURCE))

@@ -1,17 +1,32 @@
-"""Iceberg, as a sink. Without a catalog of its own it writes to the embedded warehouse."""
+"""Iceberg, as a source and as a sink. Without a catalog of its own: the embedded warehouse."""
 
 from __future__ import annotations
 
-from headrace.jobfile.options import Kind, Option, Options, PluginDecl, common_options
+from collections.abc import Mapping
+from dataclasses import replace
 
-_SCHEMA_MODES = (
-    "RECREATE_SCHEMA",
-    "CREATE_SCHEMA_WHEN_NOT_EXIST",
-    "ERROR_WHEN_SCHEMA_NOT_EXIST",
-    "IGNORE",
-)
+from pydantic import JsonValue
+
+from headrace.jobfile.options import Kind, Option, Options, PluginDecl, common_options
+from headrace.jobfile.saving import data_save_mode, schema_save_mode
+
 _FORBIDDEN = frozenset("/\\'\"`")
-_DATA_MODES = ("DROP_DATA", "APPEND_DATA", "CUSTOM_PROCESSING", "ERROR_WHEN_DATA_EXISTS")
+_STRATEGIES = (
+    "FROM_LATEST_SNAPSHOT",
+    "FROM_EARLIEST_SNAPSHOT",
+    "FROM_SNAPSHOT_ID",
+    "FROM_SNAPSHOT_TIMESTAMP",
+    "TABLE_SCAN_THEN_INCREMENTAL",
+)
+_STARTS = {  # what a strategy needs to be told
+    "FROM_SNAPSHOT_ID": "start_snapshot_id",
+    "FROM_SNAPSHOT_TIMESTAMP": "start_snapshot_timestamp",
+}
+_NO_STATEMENTS = (
+    "is not possible: a statement of your own can't be made to happen exactly once in Iceberg; "
+    "use data_save_mode = DROP_DATA, or the Jdbc sink"
+)
+_BATCH_ONLY = ("end_snapshot_id", "use_snapshot_id", "use_snapshot_timestamp")
 
 
 def name_flaw(name: str) -> str | None:
@@ -22,26 +37,115 @@ def name_flaw(name: str) -> str | None:
     return None if wrong is None else f"{wrong!r} can't be part of a name"
 
 
+def source_flaw(options: Mapping[str, JsonValue]) -> str | None:
+    """What is wrong with the options that say what is read, in either mode."""
+    given = [name for name in _BATCH_ONLY[1:] if options.get(name) is not None]
+    ranged = [name for name in ("start_snapshot_id", "end_snapshot_id") if options.get(name)]
+    if len(given) > 1 or (given and ranged):
+        return f"{(given + ranged)[0]!r} and {(given + ranged)[1]!r} exclude each other; give one"
+    strategy = str(options.get("stream_scan_strategy"))
+    needed = _STARTS.get(strategy)
+    if needed is not None and options.get(needed) is None:
+        return f"stream_scan_strategy = {strategy} needs the option {needed!r}"
+    return None
+
+
+def mode_flaw(options: Mapping[str, JsonValue], *, streaming: bool) -> str | None:
+    """What was given, and has no meaning in the job's mode."""
+    if not streaming:
+        if options.get("start_snapshot_timestamp") is not None:
+            return "'start_snapshot_timestamp' is for job.mode = STREAMING; leave it out"
+        return None
+    needed = _STARTS.get(str(options.get("stream_scan_strategy")))
+    for name in (*_STARTS.values(), *_BATCH_ONLY):
+        if name != needed and options.get(name) is not None:
+            fits = [strategy for strategy, start in _STARTS.items() if start == name]
+            way = f"set stream_scan_strategy = {fits[0]}, or leave it out" if fits else ""
+            return f"{name!r} is not for a streaming job that begins so; {way or 'leave it out'}"
+    return None
+
+
+def _table(doc: str) -> tuple[Option, ...]:
+    return (
+        Option("catalog_name", Kind.STRING, doc="Missing: the embedded catalog.", flaw=name_flaw),
+        Option("namespace", Kind.STRING, "default", flaw=name_flaw),
+        Option("table", Kind.STRING, required=True, doc=doc, flaw=name_flaw),
+        Option("iceberg.catalog.config", Kind.MAP, doc="type, warehouse, uri, …"),
+        Option("hadoop.config", Kind.MAP),
+        Option("iceberg.hadoop-conf-path", Kind.STRING, supported=()),
+    )
+
+
+ICEBERG_SOURCE = PluginDecl(
+    name="Iceberg",
+    role="source",
+    doc="Reads a snapshot of an Iceberg table; in streaming mode, what is appended to it.",
+    flaw=source_flaw,
+    options=Options(
+        (
+            *_table("the name of the table to read."),
+            Option(
+                "table_list",
+                Kind.JSON,
+                supported=(),
+                unsupported="is not built yet; write an Iceberg block for each table",
+            ),
+            Option(
+                "schema",
+                Kind.SCHEMA,
+                vectors=False,
+                doc="The columns to read, in their order. Missing: all.",
+            ),
+            Option("case_sensitive", Kind.BOOL, default=False, doc="Of the names in `schema`."),
+            Option("where_clause", Kind.STRING, doc="Which rows, e.g. `id > 100`."),
+            Option(
+                "query",
+                Kind.STRING,
+                supported=(),
+                unsupported="is not built; use 'where_clause' and 'schema', or a Sql transform",
+            ),
+            Option("use_snapshot_id", Kind.INT, doc="Batch. Missing: the current snapshot."),
+            Option("use_snapshot_timestamp", Kind.INT, doc="Batch: current at that time, in ms."),
+            Option(
+                "start_snapshot_id",
+                Kind.INT,
+                doc="Batch: what was appended behind it. Streaming: where FROM_SNAPSHOT_ID "
+                "begins, itself included.",
+            ),
+            Option(
+                "end_snapshot_id", Kind.INT, doc="Batch: what was appended up to it, inclusive."
+            ),
+            Option(
+                "start_snapshot_timestamp",
+                Kind.INT,
+                doc="Streaming: where FROM_SNAPSHOT_TIMESTAMP begins, in ms.",
+            ),
+            Option(
+                "stream_scan_strategy",
+                Kind.STRING,
+                "FROM_LATEST_SNAPSHOT",
+                choices=_STRATEGIES,
+                doc="Streaming: where to begin; the named snapshot is read, too.",
+            ),
+            Option(
+                "increment.scan-interval",
+                Kind.INT,
+                2000,
+                minimum=1,
+                idle="the table is looked at whenever an epoch is due; see checkpoint.interval",
+            ),
+            *common_options("source"),
+        )
+    ),
+)
+
 ICEBERG_SINK = PluginDecl(
     name="Iceberg",
     role="sink",
     doc="Appends to an Iceberg table, exactly once.",
     options=Options(
         (
-            Option(
-                "catalog_name", Kind.STRING, doc="Missing: the embedded catalog.", flaw=name_flaw
-            ),
-            Option("namespace", Kind.STRING, "default", flaw=name_flaw),
-            Option(
-                "table",
-                Kind.STRING,
-                required=True,
-                doc="the name of the table to write to.",
-                flaw=name_flaw,
-            ),
-            Option("iceberg.catalog.config", Kind.MAP, doc="type, warehouse, uri, …"),
-            Option("hadoop.config", Kind.MAP),
-            Option("iceberg.hadoop-conf-path", Kind.STRING),
+            *_table("the name of the table to write to."),
             Option("case_sensitive", Kind.BOOL, default=False),
             Option("iceberg.table.write-props", Kind.MAP, doc="Options of the writer."),
             Option("iceberg.table.auto-create-props", Kind.MAP, doc="Table properties."),
@@ -58,23 +162,19 @@ ICEBERG_SINK = PluginDecl(
                 Kind.BOOL,
                 default=False,
                 supported=(False,),
+                unsupported="is not built yet: rows are appended, and upserts come later; "
+                "leave it out",
             ),
-            Option("iceberg.table.commit-branch", Kind.STRING),
-            Option(
-                "schema_save_mode",
-                Kind.STRING,
-                "CREATE_SCHEMA_WHEN_NOT_EXIST",
-                choices=_SCHEMA_MODES,
-                supported=_SCHEMA_MODES[1:],
+            Option("iceberg.table.commit-branch", Kind.STRING, supported=()),
+            schema_save_mode(
+                "RECREATE_SCHEMA gives the table the columns of the rows to come, and drops what "
+                "is in it, once, before the first row."
             ),
-            Option(
-                "data_save_mode",
-                Kind.STRING,
-                "APPEND_DATA",
-                choices=_DATA_MODES,
-                supported=("APPEND_DATA",),
+            replace(
+                data_save_mode("DROP_DATA deletes all rows, once, before the first.", custom=False),
+                unsupported=_NO_STATEMENTS,
             ),
-            Option("custom_sql", Kind.STRING, supported=()),
+            Option("custom_sql", Kind.STRING, supported=(), unsupported=_NO_STATEMENTS),
             *common_options("sink"),
         )
     ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from headrace.jobfile.options import (
     PARALLELISM_MAX,
     Kind,
@@ -10,18 +12,26 @@ from headrace.jobfile.options import (
     PluginDecl,
     common_options,
 )
+from headrace.jobfile.saving import data_save_mode, saving_flaw, schema_save_mode
 
 BATCH_ROWS_MAX = 1_000_000
 COMMIT_TRIES_MAX = 100
-_SCHEMA_MODES = (
-    "RECREATE_SCHEMA",
-    "CREATE_SCHEMA_WHEN_NOT_EXIST",
-    "ERROR_WHEN_SCHEMA_NOT_EXIST",
-    "IGNORE",
-)
-_DATA_MODES = ("DROP_DATA", "APPEND_DATA", "CUSTOM_PROCESSING", "ERROR_WHEN_DATA_EXISTS")
 _IDENTIFIERS = ("ORIGINAL", "UPPERCASE", "LOWERCASE")
 _BY_SPARK = "Spark cuts the rows by partition_column alone"
+# What may hold a semicolon that ends no statement: quoted texts and names, and comments.
+_QUOTED = re.compile(
+    r"\$(\w*)\$.*?\$\1\$|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL
+)
+_ENDS = frozenset({"abort", "commit", "end", "prepare", "rollback"})
+
+
+def sql_flaw(text: str) -> str | None:
+    """Whether a text would end the transaction in which it is run, and is fenced (E1)."""
+    for statement in _QUOTED.sub(" ", text).split(";"):
+        first = next(iter(statement.split()), "").lower()
+        if first in _ENDS:
+            return f"{first.upper()} would end the transaction that it is a part of; leave it out"
+    return None
 
 
 def _common() -> tuple[Option, ...]:
@@ -53,6 +63,8 @@ JDBC_SOURCE = PluginDecl(
     role="source",
     doc="Reads a table or a query, once. PostgreSQL so far.",
     one_of=(("query", "table_path"),),
+    repeatable=False,  # the table may have changed when it is read again
+    streams=False,
     options=Options(
         (
             *_common(),
@@ -96,6 +108,7 @@ JDBC_SINK = PluginDecl(
     role="sink",
     doc="Inserts into a table, exactly once. PostgreSQL so far.",
     one_of=(("query", "table"),),
+    flaw=saving_flaw,
     options=Options(
         (
             *_common(),
@@ -151,21 +164,15 @@ JDBC_SINK = PluginDecl(
             Option("use_copy_statement", Kind.BOOL, supported=(False,)),
             Option("field_ide", Kind.STRING, choices=_IDENTIFIERS, supported=("ORIGINAL",)),
             Option("create_index", Kind.BOOL, idle="a table made here has its primary key only"),
+            schema_save_mode("Of the table. RECREATE_SCHEMA drops it and makes it anew."),
+            data_save_mode("Of its rows. DROP_DATA is TRUNCATE, once, before the first row."),
             Option(
-                "schema_save_mode",
+                "custom_sql",
                 Kind.STRING,
-                "CREATE_SCHEMA_WHEN_NOT_EXIST",
-                choices=_SCHEMA_MODES,
-                supported=_SCHEMA_MODES[1:],
+                flaw=sql_flaw,
+                doc="Run once, before the first row, with data_save_mode = CUSTOM_PROCESSING; in "
+                "one transaction, which it can't end.",
             ),
-            Option(
-                "data_save_mode",
-                Kind.STRING,
-                "APPEND_DATA",
-                choices=_DATA_MODES,
-                supported=("APPEND_DATA",),
-            ),
-            Option("custom_sql", Kind.STRING, supported=()),
             *common_options("sink"),
         )
     ),
