@@ -4,7 +4,7 @@
 
 py4j resolves overloaded methods by the order in which a JVM happens to list them, so a call that
 worked in one JVM may not in the next. Each round starts one, runs stage, commit, refusal, abort,
-sweep, cancel and progress in it, and says how long that took.
+sweep, opening, reading, cancel and progress in it, and says how long that took.
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ import pytest
 
 from headrace.config import Settings
 from headrace.errors import TokenSpent
+from headrace.formats.iceberg.catalogs import load_table
 from headrace.formats.iceberg.commit import commit
+from headrace.formats.iceberg.create import TableDefinition
+from headrace.formats.iceberg.opening import Opening, open_table
+from headrace.formats.iceberg.reading import history_of, read_appended, read_snapshot
 from headrace.formats.iceberg.sweep import abort, sweep
+from headrace.formats.iceberg.token import CommitAt
+from headrace.model.epoch import EpochAt
 from headrace.worker.spark import WarmSpark, start_spark, task_session
 from tests.spark.lake import Lake
 
@@ -41,8 +47,33 @@ def all_calls(warm: WarmSpark, warehouse: str) -> None:
         with pytest.raises(TokenSpent):
             commit(session, lake.ref, spent, aborted)
         assert lake.count() == 10
+        opens_and_reads(lake)
         warm.cancel("calls")
         assert warm.rows_written("calls") is None
+        assert warm.tasks_finished("none") == (-1, 0)
+
+
+def opens_and_reads(lake: Lake) -> None:
+    session = lake.session
+    lake.append_foreign(first=5, rows=2)
+    history = history_of(session, load_table(session, lake.ref))
+    first, *_, last = reversed(list(history.lineage(history.current)))
+    table = load_table(session, lake.ref)
+    assert read_snapshot(session, table, first.id).count() == 10
+    found = read_appended(session, table, after=first.id, until=last.id, schema=history.schema)
+    assert found.count() == 2
+    columns = lake.frame(1).schema
+    opening = Opening(
+        table=lake.table,
+        uuid=str(table.uuid()),
+        execution="t1.1",
+        columns=columns.jsonValue(),
+        recreate=True,
+    )
+    wanted = TableDefinition(columns=columns, partition_keys=["bucket(id, 4)"])
+    at = CommitAt(EpochAt("1" * 32, 1, 0, "t1.1"), "Iceberg-1")
+    assert not open_table(session, lake.ref, opening, wanted, at).already
+    assert lake.count() == 0
 
 
 def main(times: int) -> None:

@@ -183,6 +183,15 @@ def test_a_sweep_without_a_handle_spares_what_the_table_took(lake: Lake) -> None
     assert lake.count() == 10
 
 
+def test_a_sweep_of_an_epoch_that_staged_nothing_does_nothing(lake: Lake) -> None:
+    """One without rows of its source: no sink was asked to stage, and none to commit."""
+    commit(lake.session, lake.ref, lake.staged(3, lake.at(1)), lake.at(1))
+
+    sweep(lake.session, lake.ref, None, lake.at(2))
+
+    assert lake.count() == 3
+
+
 def test_aborting_at_a_table_that_does_not_exist_does_nothing(lake: Lake) -> None:
     ref = TableRef(lake.ref.catalog, ("tests",), "never_made")
     assert abort(lake.session, ref, lake.at()) is None

@@ -66,7 +66,7 @@ def rows_in(session: SparkSession, made: Cluster) -> int:
     return session.read.format("iceberg").load(str(metadata)).count()
 
 
-@pytest.mark.req("M3")
+@pytest.mark.req("M3", "D1")
 def test_a_coordinator_killed_while_an_epoch_runs_is_replaced_and_the_worker_goes_on(
     made: Cluster, session: SparkSession
 ) -> None:
@@ -81,6 +81,7 @@ def test_a_coordinator_killed_while_an_epoch_runs_is_replaced_and_the_worker_goe
     assert rows_in(session, made) == ROWS
 
 
+@pytest.mark.req("D1")
 def test_a_coordinator_away_for_longer_than_the_heartbeat_timeout_loses_no_worker(
     made: Cluster, session: SparkSession
 ) -> None:

@@ -1,11 +1,8 @@
-"""Iceberg, as a sink: exactly once (formats/iceberg says how).
-
-Without a catalog of its own a job writes to the embedded one, `headrace`.
-"""
+"""Iceberg, as a sink: exactly once (formats/iceberg says how), save modes included."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 from pydantic import JsonValue
@@ -15,33 +12,67 @@ from pyspark.sql import types as spark
 
 from headrace.connectors.align import align, nullable
 from headrace.connectors.connector import Committed, Setting, Staged
+from headrace.connectors.iceberg_table import table_ref, texts
 from headrace.errors import Refused
-from headrace.formats.iceberg.catalogs import (
-    CatalogConfig,
-    TableRef,
-    columns_of,
-    embedded_catalog,
-    load_table,
-)
+from headrace.formats.iceberg.catalogs import columns_of, exists, load_table
 from headrace.formats.iceberg.commit import Outcome, commit
-from headrace.formats.iceberg.create import TableDefinition, ensure_table
+from headrace.formats.iceberg.create import TableDefinition, check_definition, ensure_table
+from headrace.formats.iceberg.opening import Opening, columns_of_opening, open_table
+from headrace.formats.iceberg.reading import count_rows
 from headrace.formats.iceberg.staging import Handle, stage
 from headrace.formats.iceberg.sweep import abort, sweep
 from headrace.formats.iceberg.token import CommitAt
 from headrace.formats.spark_errors import one_line
+from headrace.jobfile.saving import DataMode, SchemaMode, data_mode, opens, schema_mode
 from headrace.model.epoch import EpochAt
 
-_NOT_BUILT = ("iceberg.table.commit-branch", "iceberg.hadoop-conf-path")
+_CREATES = frozenset({SchemaMode.CREATE, SchemaMode.RECREATE})
 
 
 class IcebergSink:
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name
         self._options = setting.options
-        for option in _NOT_BUILT:
-            if self._options.get(option):
-                raise Refused(f"sink {name}: option {option!r} is not built yet; leave it out")
-        self.table_ref = table_ref(name, setting)
+        self.opens = opens(setting.options)
+        self.table_ref = table_ref(f"sink {name}", setting)
+
+    def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:
+        uuid = None
+        mode = schema_mode(self._options)
+        if mode in _CREATES:
+            check_definition(session, self.table_ref, self._definition(frame.schema))
+        if mode not in _CREATES or exists(session, self.table_ref):
+            table = load_table(session, self.table_ref)  # refuses when it is not there
+            uuid = str(table.uuid())
+            self._refuse_rows(session, table)
+        opening = Opening(
+            table=str(self.table_ref),
+            uuid=uuid,
+            execution=at.execution,
+            columns=frame.schema.jsonValue(),
+            drop=data_mode(self._options) is DataMode.DROP,
+            recreate=mode is SchemaMode.RECREATE,
+        )
+        return opening.model_dump(mode="json")
+
+    def _refuse_rows(self, session: SparkSession, table: Any) -> None:
+        if data_mode(self._options) is not DataMode.ERROR:
+            return
+        if rows := count_rows(session, table):
+            raise Refused(
+                f"sink {self.name}: table {self.table_ref} holds {rows} rows, and data_save_mode "
+                f"is {DataMode.ERROR}; empty it, or set {DataMode.APPEND} or {DataMode.DROP}"
+            )
+
+    def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        opening = Opening.model_validate(handle)
+        wanted = self._definition(columns_of_opening(opening))
+        outcome = open_table(session, self.table_ref, opening, wanted, CommitAt(at, self.name))
+        facts: dict[str, JsonValue] = {"table": str(self.table_ref)}
+        if outcome.spent.snapshot is not None:
+            facts["snapshot"] = outcome.spent.snapshot
+            facts["dropped_rows"] = int(outcome.spent.summary.get("deleted-records", "0"))
+        return Committed(outcome.already, facts)
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
         self._ensure_table(session, frame)
@@ -58,7 +89,7 @@ class IcebergSink:
                 aligned,
                 self.table_ref,
                 CommitAt(at, self.name),
-                properties=_texts(self._options.get("iceberg.table.write-props")),
+                properties=texts(self._options.get("iceberg.table.write-props")),
             )
         except AnalysisException as error:
             raise Refused(f"sink {self.name}: {self.table_ref}: {one_line(error)}") from error
@@ -71,11 +102,16 @@ class IcebergSink:
         return Committed(outcome.already, self._facts(outcome))
 
     def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
+        if at.epoch == 0:
+            return  # opening a table stages nothing
         staged = Handle.model_validate(handle) if handle is not None else None
         sweep(session, self.table_ref, staged, CommitAt(at, self.name))
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         abort(session, self.table_ref, CommitAt(at, self.name))
+
+    def close(self, rows: int) -> None:
+        """Nothing is open between two epochs."""
 
     def _facts(self, outcome: Outcome) -> dict[str, JsonValue]:
         summary = outcome.spent.summary
@@ -94,56 +130,17 @@ class IcebergSink:
         return facts
 
     def _ensure_table(self, session: SparkSession, frame: DataFrame) -> None:
-        mode = self._options.get("schema_save_mode") or "CREATE_SCHEMA_WHEN_NOT_EXIST"
-        if mode != "CREATE_SCHEMA_WHEN_NOT_EXIST":
-            load_table(session, self.table_ref)  # refuses when it is not there
-            return
+        if schema_mode(self._options) is SchemaMode.CREATE:
+            ensure_table(session, self.table_ref, self._definition(frame.schema))
+
+    def _definition(self, columns: spark.StructType) -> TableDefinition:
         keys = _list(self._options.get("iceberg.table.primary-keys"))
-        ensure_table(
-            session,
-            self.table_ref,
-            TableDefinition(
-                columns=cast("spark.StructType", nullable(frame.schema, but=keys)),
-                partition_keys=_list(self._options.get("iceberg.table.partition-keys")),
-                primary_keys=keys,
-                properties=_texts(self._options.get("iceberg.table.auto-create-props")),
-            ),
+        return TableDefinition(
+            columns=cast("spark.StructType", nullable(columns, but=keys)),
+            partition_keys=_list(self._options.get("iceberg.table.partition-keys")),
+            primary_keys=keys,
+            properties=texts(self._options.get("iceberg.table.auto-create-props")),
         )
-
-
-def table_ref(name: str, setting: Setting) -> TableRef:
-    options = setting.options
-    table = options.get("table")
-    if not table:
-        raise Refused(f"sink {name} needs the option 'table'")
-    namespace = tuple(str(options.get("namespace") or "default").split("."))
-    return TableRef(_catalog(name, setting), namespace, str(table))
-
-
-def _catalog(name: str, setting: Setting) -> CatalogConfig:
-    options = setting.options
-    properties = _texts(options.get("iceberg.catalog.config"))
-    if not properties:
-        if options.get("catalog_name") not in {None, "", "headrace"}:
-            raise Refused(
-                f"sink {name} names the catalog {options['catalog_name']!r} without "
-                "'iceberg.catalog.config'; add it, or leave both out to use the embedded catalog"
-            )
-        return embedded_catalog(setting.warehouse)
-    # SeaTunnel's word for a catalog class is Iceberg's own, so nothing has to be translated.
-    return CatalogConfig(
-        str(options.get("catalog_name") or "iceberg"),
-        properties,
-        _texts(options.get("hadoop.config")),
-    )
-
-
-def _texts(value: Any) -> dict[str, str]:
-    given = cast("Mapping[str, Any]", value or {})
-    return {
-        key: str(item).lower() if isinstance(item, bool) else str(item)
-        for key, item in given.items()
-    }
 
 
 def _list(value: Any) -> Sequence[str]:

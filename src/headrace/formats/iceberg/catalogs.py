@@ -142,6 +142,12 @@ def columns_of(session: SparkSession, table: Any) -> StructType:
     return StructType.fromJson(json.loads(found.json()))
 
 
+def metadata_of(session: SparkSession, table: Any) -> Mapping[str, Any]:
+    """All that a loaded table knows of itself, as its metadata file says it."""
+    metadata = table.operations().current()
+    return json.loads(jvm(session).org.apache.iceberg.TableMetadataParser.toJson(metadata))
+
+
 class TableMissing(Refused):
     def __init__(self, ref: TableRef) -> None:
         self.ref = ref

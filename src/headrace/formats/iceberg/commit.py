@@ -1,18 +1,17 @@
 """Spend a token at a table: by data, or by an abort. The table itself refuses a second time.
 
-Data and mark go in one transaction whose append is guarded by a validator. Iceberg calls it anew
-for every attempt on a newer state of the table, so nothing can slip in between the check and the
-change. A refusal, a lost answer and a crash are all settled in the same way: look at the table,
-then decide (E1, E3, E4).
+The change and its mark go in one transaction whose snapshot is guarded by a validator. Iceberg
+calls it anew for every attempt on a newer state of the table, so nothing can slip in between the
+check and the change. A refusal, a lost answer and a crash are all settled in the same way: look at
+the table, then decide (E1, E3, E4).
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -20,12 +19,11 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import Fenced, Refused, TokenSpent, Unavailable
-from headrace.formats.iceberg.catalogs import TableRef, load_table
+from headrace.formats.iceberg.catalogs import TableRef, load_table, metadata_of
 from headrace.formats.iceberg.jvm import (
     JAVA_ERRORS,
     java_classes,
     java_message,
-    jvm,
     start_callbacks,
 )
 from headrace.formats.iceberg.staging import Handle, manifest_of
@@ -54,10 +52,18 @@ class Outcome:
     spent: Spent
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a token is spent on."""
+
+    by: SpentBy
+    execution: str  # whose files they are, not who commits them: sweeping spares its folder
+    begin: Callable[[Any, Any], Any]  # (table, transaction): the snapshot to be, uncommitted
+
+
 def look(session: SparkSession, ref: TableRef, at: CommitAt) -> Spent | None:
     """Ask the table, loaded afresh, what spent the token (E3)."""
-    metadata = load_table(session, ref).operations().current()
-    told = json.loads(jvm(session).org.apache.iceberg.TableMetadataParser.toJson(metadata))
+    told = metadata_of(session, load_table(session, ref))
     properties: Mapping[str, str] = told.get("properties", {})
     snapshots: Sequence[Mapping[str, Any]] = told.get("snapshots", [])
     return find_spent(at, properties=properties, snapshots=snapshots)
@@ -100,7 +106,12 @@ def commit(
 ) -> Outcome:
     """Make what was staged visible, once. `TokenSpent` when an abort was first."""
     seam("before sink commit")
-    outcome = _spend(session, ref, at, handle, clock or SystemClock(), deadline_s)
+
+    def append(table: Any, transaction: Any) -> Any:
+        return _append(session, table, transaction, handle)
+
+    change = Change(SpentBy.DATA, handle.execution, append)
+    outcome = spend(session, ref, at, change, clock=clock, deadline_s=deadline_s)
     seam("sink committed")
     if outcome.spent.by is SpentBy.ABORT:
         raise TokenSpent(at.token, str(ref))
@@ -116,18 +127,22 @@ def spend_by_abort(
     deadline_s: float = COMMIT_DEADLINE_S,
 ) -> Spent:
     """Commit nothing under the token. The answer says what spent it: this, or data before it."""
-    return _spend(session, ref, at, None, clock or SystemClock(), deadline_s).spent
+    nothing = Change(SpentBy.ABORT, at.execution, lambda _, transaction: transaction.newAppend())
+    return spend(session, ref, at, nothing, clock=clock, deadline_s=deadline_s).spent
 
 
-def _spend(
+def spend(
     session: SparkSession,
     ref: TableRef,
     at: CommitAt,
-    handle: Handle | None,
-    clock: Clock,
-    deadline_s: float,
+    change: Change,
+    *,
+    clock: Clock | None = None,
+    deadline_s: float = COMMIT_DEADLINE_S,
 ) -> Outcome:
+    """Make one change under the token. The answer says what spent it: this, or another before."""
     start_callbacks(session)
+    clock = clock or SystemClock()
     until_s = clock.monotonic_s() + deadline_s
     committer = uuid.uuid4().hex
     reason = ""
@@ -135,7 +150,7 @@ def _spend(
         spent = look(session, ref, at)
         if spent is None:
             guard = Guard(session, ref, at, clock=clock, until_s=until_s)
-            reason = _try(session, ref, at, handle, guard, committer)
+            reason = _try(session, ref, at, change, guard, committer)
             spent = look(session, ref, at)
         if spent is not None:
             return Outcome(already=spent.summary.get(COMMITTER) != committer, spent=spent)
@@ -155,13 +170,13 @@ def _try(
     session: SparkSession,
     ref: TableRef,
     at: CommitAt,
-    handle: Handle | None,
+    change: Change,
     guard: Guard,
     committer: str,
 ) -> str:
     """Try once. Whether it landed is not believed from here, but asked of the table afterwards."""
     try:
-        _attempt(session, ref, at, handle, guard, committer)
+        _attempt(session, ref, at, change, guard, committer)
     except JAVA_ERRORS as error:
         reason = f"{java_classes(error)[0]}: {java_message(error)}"
         log.info("commit not confirmed", extra={"table": str(ref), "reason": reason})
@@ -177,36 +192,33 @@ def _attempt(
     session: SparkSession,
     ref: TableRef,
     at: CommitAt,
-    handle: Handle | None,
+    change: Change,
     guard: Guard,
     committer: str,
 ) -> None:
     """One fenced transaction. It may be made again: the guard refuses what has landed before."""
     table = load_table(session, ref)
     transaction = table.newTransaction()
-    append = transaction.newAppend()
-    by = SpentBy.ABORT if handle is None else SpentBy.DATA
-    append.set(COMMIT, at.token).set(SPENT_BY, by.value)
-    # Whose files they are, not who commits them: sweeping spares the folder of this execution.
-    append.set(EXECUTION, handle.execution if handle else at.execution)
-    append.set(COMMITTER, committer)
-    append.validateWith(guard)
-    if handle is not None:
-        _add_staged(session, table, append, handle)
-    append.commit()
-    # After the append: the other way round the guard would see the mark of its own transaction.
+    snapshot = change.begin(table, transaction)
+    snapshot.set(COMMIT, at.token).set(SPENT_BY, change.by.value)
+    snapshot.set(EXECUTION, change.execution).set(COMMITTER, committer)
+    snapshot.validateWith(guard)
+    snapshot.commit()
+    # After the snapshot: the other way round the guard would see the mark of its own transaction.
     properties = transaction.updateProperties().set(at.mark_key, str(at.epoch))
-    if by is SpentBy.ABORT:
+    if change.by is SpentBy.ABORT:
         properties = properties.set(at.aborted_key, at.execution)
     properties.commit()
     transaction.commitTransaction()
 
 
-def _add_staged(session: SparkSession, table: Any, append: Any, handle: Handle) -> None:
+def _append(session: SparkSession, table: Any, transaction: Any, handle: Handle) -> Any:
     if str(table.uuid()) != handle.uuid:
         raise Refused(
             f"{handle.table} was dropped and made anew since execution {handle.execution} staged "
             "its rows; run the job again"
         )
+    append = transaction.newAppend()
     if handle.manifest is not None:
         append.appendManifest(manifest_of(session, table, handle))
+    return append

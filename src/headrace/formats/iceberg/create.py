@@ -52,6 +52,11 @@ def ensure_table(session: SparkSession, ref: TableRef, wanted: TableDefinition) 
     return load_table(session, ref)
 
 
+def check_definition(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> None:
+    """Raises `Refused` for one that no table could have."""
+    spec_of(session, ref, iceberg_schema(session, ref, wanted), wanted.partition_keys)
+
+
 def _ensure_namespace(session: SparkSession, ref: TableRef) -> None:
     catalog = open_catalog(session, ref.catalog)
     java = jvm(session)
@@ -71,9 +76,9 @@ def _ensure_namespace(session: SparkSession, ref: TableRef) -> None:
 
 
 def _create(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> None:
-    schema = _iceberg_schema(session, ref, wanted)
+    schema = iceberg_schema(session, ref, wanted)
     builder = open_catalog(session, ref.catalog).buildTable(identifier(session, ref), schema)
-    builder = builder.withPartitionSpec(_spec(session, ref, schema, wanted.partition_keys))
+    builder = builder.withPartitionSpec(spec_of(session, ref, schema, wanted.partition_keys))
     for key, value in wanted.properties.items():
         builder = builder.withProperty(key, value)
     try:
@@ -84,7 +89,7 @@ def _create(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> No
             raise not_granted(error, said) from error
 
 
-def _iceberg_schema(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> Any:
+def iceberg_schema(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> Any:
     java = jvm(session)
     columns: Any = java.org.apache.spark.sql.types.DataType.fromJson(wanted.columns.json())
     try:
@@ -103,7 +108,7 @@ def _iceberg_schema(session: SparkSession, ref: TableRef, wanted: TableDefinitio
     return java.org.apache.iceberg.Schema(schema.columns(), ids)
 
 
-def _spec(session: SparkSession, ref: TableRef, schema: Any, keys: Sequence[str]) -> Any:
+def spec_of(session: SparkSession, ref: TableRef, schema: Any, keys: Sequence[str]) -> Any:
     builder = jvm(session).org.apache.iceberg.PartitionSpec.builderFor(schema)
     for key in keys:
         try:

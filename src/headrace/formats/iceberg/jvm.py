@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from py4j.protocol import Py4JJavaError  # pyright: ignore[reportMissingTypeStubs]
-from pyspark import java_gateway
+from pyspark import SparkContext, java_gateway
 from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
@@ -42,6 +42,13 @@ _REFUSALS = frozenset(
         "ValidationException",
     }
 )
+
+
+def running_session(title: str) -> SparkSession:
+    """A session of this process, for its JVM alone: planning is given none."""
+    if SparkContext._active_spark_context is None:  # noqa: SLF001  # pyright: ignore
+        raise Unavailable(f"{title}: Spark is not running, and tables are asked through it")
+    return SparkSession.builder.getOrCreate()
 
 
 def gateway(session: SparkSession) -> Any:

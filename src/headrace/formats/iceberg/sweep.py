@@ -46,9 +46,22 @@ def sweep(session: SparkSession, ref: TableRef, handle: Handle | None, at: Commi
     """Delete what other executions staged for an epoch whose token is spent."""
     spent = look(session, ref, at)
     if spent is None:
+        if not _is_staged(session, ref, at):
+            return  # an epoch without rows: nothing was staged, and nothing committed
         raise Refused(f"{at.token} is not spent at {ref}; nothing was deleted")
     seam("before sweep")
     _delete_unreferenced(session, ref, at, spent, kept=handle.execution if handle else None)
+
+
+def _is_staged(session: SparkSession, ref: TableRef, at: CommitAt) -> bool:
+    table = load_table(session, ref)
+    if not _lists_prefixes(session, table.io()):
+        return False
+    return bool(_executions(table.io(), at.epoch_folder(str(table.location()))))
+
+
+def _lists_prefixes(session: SparkSession, io: Any) -> bool:
+    return bool(jvm(session).java.lang.Class.forName(_PREFIX_OPERATIONS).isInstance(io))
 
 
 def _delete_unreferenced(
@@ -56,7 +69,7 @@ def _delete_unreferenced(
 ) -> None:
     table = load_table(session, ref)
     io = table.io()
-    if not jvm(session).java.lang.Class.forName(_PREFIX_OPERATIONS).isInstance(io):
+    if not _lists_prefixes(session, io):
         log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
         return
     folder = at.epoch_folder(str(table.location()))

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import quote
 
-from headrace.model.epoch import EpochAt
+from headrace.model import epoch
 
 COMMIT = "headrace.commit"
 SPENT_BY = "headrace.spent-by"
@@ -36,23 +36,8 @@ class SpentBy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CommitAt:
-    """An epoch at one sink: what a token stands for."""
-
-    epoch_at: EpochAt
-    sink: str
-
-    @property
-    def epoch(self) -> int:
-        return self.epoch_at.epoch
-
-    @property
-    def execution(self) -> str:
-        return self.epoch_at.execution
-
-    @property
-    def token(self) -> str:
-        return f"{self.epoch_at.token}/{self.sink}"
+class CommitAt(epoch.CommitAt):
+    """An epoch at one sink, and where a table keeps what is known of it."""
 
     @property
     def mark_key(self) -> str:
