@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping
 from typing import Literal
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -30,6 +31,22 @@ _SECRET_WORDS = (
 _SECRET_PARTS = frozenset({"sas"})  # too short to be looked for inside of words
 _NOT_SECRET = frozenset({"token_spent", "commit_token"})
 REDACTED = "******"
+ONCE_REMEMBERED_MAX = 10_000  # things that were said; the oldest may be said again
+
+
+class Once:
+    """For what is worth one line, however often it happens. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._said: OrderedDict[Hashable, None] = OrderedDict()  # as an ordered set
+
+    def first(self, what: Hashable) -> bool:
+        if what in self._said:
+            return False
+        self._said[what] = None
+        if len(self._said) > ONCE_REMEMBERED_MAX:
+            self._said.popitem(last=False)
+        return True
 
 
 def is_secret(name: str) -> bool:

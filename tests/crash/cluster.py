@@ -1,7 +1,8 @@
 """Real coordinators and workers, started, signalled and seen to end by a test.
 
-Each process leads a process group of its own, so that a signal reaches all of it: Python, JVM and
-Spark's Python daemons. Nothing here sleeps and hopes: `until` waits for a state, with a limit.
+Each process leads a process group and a session of its own, so that a signal reaches all of it:
+Python, JVM and Spark's Python daemons, which are in a group of theirs. Nothing here sleeps and
+hopes: `until` waits for a state, with a limit.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -50,8 +51,13 @@ class Process:
         return self.popen.pid
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it to the whole group."""
-        os.killpg(self.popen.pid, number)
+        """Send it to the whole group, and to what left the group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+        for pid in _alive_in({self.pid}):
+            with suppress(ProcessLookupError):
+                if os.getpgid(pid) != self.pid:
+                    os.kill(pid, number)
 
     def kill(self) -> None:
         self.signal(signal.SIGKILL)
@@ -84,7 +90,13 @@ class Cluster:
     processes: list[Process] = field(default_factory=list[Process])
 
     def coordinator(
-        self, name: str, *options: str, seams: str = "", port: int = 0, wait: bool = True
+        self,
+        name: str,
+        *options: str,
+        seams: str = "",
+        port: int = 0,
+        wait: bool = True,
+        under: Sequence[str] = (),
     ) -> Process:
         address = self.folder / f"{name}.address"
         process = self._start(
@@ -95,6 +107,7 @@ class Cluster:
             *("--address-file", str(address)),
             *options,
             seams=seams,
+            under=under,
         )
         if wait:
             self.await_address(process)
@@ -111,7 +124,14 @@ class Cluster:
         process.url = address.read_text()
         until(process.health, limit_s=START_MAX_S, what=f"{process.name} answers")
 
-    def worker(self, name: str, *urls: str, seams: str = "", slots: int = 1) -> Process:
+    def worker(
+        self,
+        name: str,
+        *urls: str,
+        seams: str = "",
+        slots: int = 1,
+        under: Sequence[str] = (),
+    ) -> Process:
         return self._start(
             name,
             "worker",
@@ -120,14 +140,16 @@ class Cluster:
             *("--spark-master", "local[2]"),
             *("--home", str(self.folder / "home")),
             seams=seams,
+            under=under,
         )
 
-    def _start(self, name: str, *command: str, seams: str) -> Process:
+    def _start(self, name: str, *command: str, seams: str, under: Sequence[str]) -> Process:
+        """`under`: another module than the command line's own, and its arguments."""
         log = self.folder / f"{name}.log"
         kept = {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")}
         with log.open("wb") as output:
             popen = subprocess.Popen(
-                [sys.executable, "-m", "headrace.cli.main", *command],
+                [sys.executable, "-m", *(under or ["headrace.cli.main"]), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -144,23 +166,20 @@ class Cluster:
         )
 
     def end(self) -> None:
-        """Kill what is left, and see that no group of ours has a process any more."""
+        """Kill what is left, and see that no session of ours has a process any more."""
         for process in self.processes:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
+            process.signal(signal.SIGKILL)
         for process in self.processes:
             process.popen.wait(END_MAX_S)
-        groups = {process.pid for process in self.processes}
-        until(lambda: not _alive_in(groups), limit_s=END_MAX_S, what="all our processes ended")
+        ours = {process.pid for process in self.processes}
+        until(lambda: not _alive_in(ours), limit_s=END_MAX_S, what="all our processes ended")
 
 
-def _alive_in(groups: set[int]) -> list[int]:
+def _alive_in(sessions: set[int]) -> list[int]:
     found: list[int] = []
     for pid in psutil.pids():
         try:
-            if os.getpgid(pid) in groups and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            if os.getsid(pid) in sessions and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
                 found.append(pid)
         except (ProcessLookupError, psutil.NoSuchProcess):
             continue

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from pathlib import Path
 
-from headrace.client import Client, JobView
+from headrace.client import CheckpointView, Client, JobView
 from headrace.jobfile.reader import read_job
+from headrace.store import epochs, jobs, ready
+from headrace.store.engine import open_store, reading
+from headrace.store.epochs import Epoch
+from tests.crash.cluster import until
 
-ENDED = {"FINISHED", "FAILED", "CANCELED"}
+ENDED = {"FINISHED", "FAILED", "CANCELED", "SAVEPOINT_DONE"}
+JOB_MAX_S = 180.0
 
 LAKE_JOB = """
 env {{ job.mode = "BATCH", parallelism = 2 }}
@@ -22,6 +28,93 @@ source {{
 }}
 sink {{ Iceberg {{ plugin_input = "made", namespace = "crash", table = "rows" }} }}
 """
+
+
+def numbers(name: str, rows: int, *options: str, first: int = 1) -> str:
+    """A FakeSource whose rows are numbered: `rows` of each reader, from `first` on."""
+    parts = [f'plugin_output = "{name}"', f"row.num = {rows}", "auto.increment.enabled = true"]
+    parts += [f"auto.increment.start = {first}", *options]
+    key = 'primaryKey { name = "id", columnNames = ["id"] }'
+    return f'FakeSource {{ {", ".join(parts)}, schema {{ fields {{ id = "bigint" }}, {key} }} }}'
+
+
+def paced(splits: int, every_ms: int) -> str:
+    return f"split.num = {splits}, split.read-interval = {every_ms}"
+
+
+def csv(of: Sequence[str], folder: Path, *options: str) -> str:
+    named = ", ".join(f'"{name}"' for name in of)
+    parts = [f"plugin_input = [{named}]", f'path = "{folder}"', 'file_format_type = "csv"']
+    return f"LocalFile {{ {', '.join([*parts, *options])} }}"
+
+
+def job_text(sources: Sequence[str], sinks: Sequence[str], *env: str, mode: str = "BATCH") -> str:
+    """Its next attempt does not wait: a test that kills has waited long enough."""
+    settings = "\n".join((f'job.mode = "{mode}"', "job.retry.interval.seconds = 0", *env))
+    return (
+        f"env {{ {settings} }}\n"
+        + "source {\n"
+        + "\n".join(sources)
+        + "\n}\nsink {\n"
+        + "\n".join(sinks)
+        + "\n}\n"
+    )
+
+
+def submit_text(url: str, text: str, *, key: str = "k1", restore: str | None = None) -> str:
+    spec = read_job("job.conf", text=text).model_dump(mode="json")
+    with closing(Client([url])) as client:
+        return client.submit_job(spec, submission_key=key, group="default", restore=restore).id
+
+
+def await_end(url: str, job_id: str, expected: str = "FINISHED") -> JobView:
+    def ended() -> JobView | None:
+        view = job(url, job_id)
+        return view if view.status in ENDED else None
+
+    view = until(ended, limit_s=JOB_MAX_S, what="the job ends")
+    assert view.status == expected, view
+    return view
+
+
+def checkpoints(url: str, job_id: str) -> Sequence[CheckpointView]:
+    """The oldest first."""
+    with closing(Client([url])) as client:
+        return sorted(client.checkpoints(job_id), key=lambda found: found.id)
+
+
+def ids_in(folder: Path) -> list[int]:
+    """Of all rows that readers of the folder see; one that came twice is there twice."""
+    return sorted(
+        int(line) for file in folder.glob("*.csv") for line in file.read_text().splitlines()
+    )
+
+
+def staged_in(folders: Collection[Path]) -> list[str]:
+    """What is left of stages below target folders: all but the manifests, which stay."""
+    return [
+        str(found.relative_to(folder))
+        for folder in folders
+        for found in (folder / "_headrace").rglob("*")
+        if found.is_file() and not _is_manifest(found)
+    ]
+
+
+def _is_manifest(file: Path) -> bool:
+    return file.suffix == ".json" and file.stem.isdecimal()
+
+
+def ready_and_open(store_url: str, job_id: str) -> tuple[Sequence[str], Sequence[Epoch]]:
+    """As they stand in the store, of pipeline 1: sources that have read everything, and epochs."""
+    engine = open_store(store_url)
+    try:
+        with reading(engine) as conn:
+            found = jobs.get(conn, job_id)
+            assert found is not None
+            of = (conn, found.incarnation, 1)
+            return ready.of(*of), epochs.all_open(*of)
+    finally:
+        engine.dispose()
 
 
 def submit(url: str, *, per_reader: int = 10, key: str = "k1") -> str:

@@ -134,8 +134,15 @@ class Work:
         self.overlaps = 0
         self.cancelled: list[str] = []
         self.alive = True  # Spark's JVM
+        self.tasks_finished: tuple[int, int] = (0, 0)  # as it says of every execution
+        self.rows_written = 0
+        self.asked = 0  # how often it was asked
         self.may_end = threading.Event()
         self.deaf = threading.Event()  # while set, a stopped task goes on all the same
+
+    def ask(self, _: str) -> tuple[int, int]:
+        self.asked += 1
+        return self.tasks_finished
 
     def run(self, execution: Execution) -> Mapping[str, Any] | None:
         self.started.append(execution.id)
@@ -164,11 +171,12 @@ class Worker:
             clients[0],
             clients[1],
             lambda posted: Outbox(home / "w1", posted=posted),
-            {TaskKind.NOOP: self.work.run},
+            dict.fromkeys(TaskKind, self.work.run),
             Spark(
                 alive=lambda: self.work.alive,
                 cancel=self.work.cancelled.append,
-                rows_written=lambda _: None,
+                rows_written=lambda _: self.work.rows_written,
+                tasks_finished=self.work.ask,
             ),
             CLOCK,
         )

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from sqlalchemy import Connection
 
 from headrace.clock import Clock
 from headrace.coordinator import payloads, reports
 from headrace.coordinator.attempts import Place, attempt_failed, give_back, place_of
+from headrace.coordinator.drafts import Draft, Touched
+from headrace.coordinator.metrics import Metrics
+from headrace.coordinator.redeploys import Redeploys
 from headrace.coordinator.roster import Roster
 from headrace.errors import Refused
 from headrace.model.job import PipelineStatus
@@ -23,67 +26,36 @@ from headrace.model.task import Claim, Lane, TaskKind, TaskStatus
 from headrace.protocol.messages import (
     Acknowledged,
     Answer,
-    Assignment,
     Progress,
     Sync,
     TaskEnded,
 )
-from headrace.store import claims, jobs, tasks, workers
+from headrace.seams import seam
+from headrace.store import claims, jobs, savepoints, tasks, workers
 from headrace.store.claims import Assign
 from headrace.store.fence import Term
 from headrace.store.tasks import End, Task
-from headrace.store.workers import Worker
 
 SEEN_WRITE_INTERVAL_MS = 10_000  # seen_at_ms is for people; not worth a write at each sync
 
 
-@dataclass(slots=True)
-class _Draft:
-    """An answer in the making."""
-
-    sync: Sync
-    number: int
-    worker: Worker | None
-    assigned: dict[Claim, Task] = field(default_factory=dict[Claim, Task])
-    acknowledged: list[Acknowledged] = field(default_factory=list[Acknowledged])
-    assignments: list[Assignment] = field(default_factory=list[Assignment])
-    stop: list[Claim] = field(default_factory=list[Claim])
-
-    def has_seen(self, task: Task) -> bool:
-        """Whether the worker saw the answer that gave it this task."""
-        seen = (self.sync.seen.term, self.sync.seen.number)
-        return task.assigned is not None and task.assigned <= seen
-
-    def answer(self, term: int) -> Answer:
-        return Answer(
-            term=term,
-            number=self.number,
-            registered=self.worker is not None,
-            assignments=tuple(self.assignments),
-            stop=tuple(self.stop),
-            acknowledged=tuple(self.acknowledged),
-        )
-
-
-@dataclass(slots=True)
-class Touched:
-    """What a batch changed that others should hear of, once it is committed."""
-
-    jobs: set[str] = field(default_factory=set[str])
-    running: bool = False  # an execution said that its epoch runs
-    # By worker: how far what it holds has got, as it stands in the store from then on.
-    progress: dict[str, Mapping[Claim, Progress]] = field(
-        default_factory=dict[str, Mapping[Claim, Progress]]
-    )
-
-
 class Dispatch:
-    def __init__(self, term: Term, roster: Roster, clock: Clock) -> None:
+    def __init__(self, term: Term, roster: Roster, clock: Clock, metrics: Metrics) -> None:
         self._term, self._roster, self._clock = term, roster, clock
+        self._redeploys = Redeploys(term.epoch, metrics)
 
     def committed(self, touched: Touched) -> None:
+        """Before the answers leave."""
         for worker, progress in touched.progress.items():
             self._roster.wrote(worker, progress)
+        for worker, heard in touched.heard.items():
+            self._roster.watch.heard(worker, heard)
+        for task in touched.again:
+            self._redeploys.note(task)
+        if touched.assigned:
+            seam("task assigned, before answer")
+        if touched.acked:
+            seam("task held, before answer")
 
     def answer(
         self, conn: Connection, syncs: Sequence[Sync], touched: Touched, *, apart: bool = False
@@ -96,7 +68,7 @@ class Dispatch:
         now_ms = self._clock.wall_ms()
         known = workers.lock(conn, {sync.worker for sync in syncs})
         drafts = [
-            _Draft(sync, self._roster.next_number(sync.worker), known.get(sync.worker))
+            Draft(sync, self._roster.next_number(sync.worker), known.get(sync.worker))
             for sync in syncs
         ]
         by_worker = {draft.sync.worker: draft for draft in drafts}
@@ -116,7 +88,7 @@ class Dispatch:
         return [draft.answer(self._term.epoch) for draft in drafts]
 
     def _apply_apart(
-        self, conn: Connection, drafts: Sequence[_Draft], touched: Touched, *, now_ms: int
+        self, conn: Connection, drafts: Sequence[Draft], touched: Touched, *, now_ms: int
     ) -> None:
         for draft in drafts:
             for report in draft.sync.reports:
@@ -125,7 +97,7 @@ class Dispatch:
                 touched.jobs |= {task.job_id} if task and task.job_id else set()
 
     def _apply_reports(
-        self, conn: Connection, drafts: Sequence[_Draft], touched: Touched, *, now_ms: int
+        self, conn: Connection, drafts: Sequence[Draft], touched: Touched, *, now_ms: int
     ) -> None:
         _lock_reported(conn, drafts)
         simple: list[End] = []
@@ -149,11 +121,11 @@ class Dispatch:
             tasks.finish(conn, simple, now_ms=now_ms)
 
     def _compare(
-        self, conn: Connection, drafts: Sequence[_Draft], touched: Touched, *, now_ms: int
+        self, conn: Connection, drafts: Sequence[Draft], touched: Touched, *, now_ms: int
     ) -> None:
         """Set what each worker holds against what it was given."""
         acked: list[Task] = []
-        unseen: list[tuple[_Draft, Task]] = []
+        unseen: list[tuple[Draft, Task]] = []
         for draft in drafts:
             ended = {r.claim for r in draft.sync.reports if isinstance(r, TaskEnded)}
             held = {h.claim for h in draft.sync.holds} - ended
@@ -162,6 +134,7 @@ class Dispatch:
                 if claim in held:
                     acked += [task] if task.status is TaskStatus.SCHEDULED else []
                     draft.stop += [claim] if task.stop else []
+                    draft.savepoint += [claim] if savepoints.MARK in task.payload else []
                 elif draft.has_seen(task):
                     _not_held(conn, task, now_ms=now_ms)
                     touched.jobs.add(task.job_id or "")
@@ -170,38 +143,40 @@ class Dispatch:
         if acked:
             claims.acknowledge(conn, [task.claim for task in acked])
             self._move_pipelines(conn, acked, PipelineStatus.INITIALIZING)
+            touched.acked = True
         if unseen:
+            touched.again += [task for _, task in unseen]
             again = [(task.claim, draft.number) for draft, task in unseen]
             claims.resend(conn, again, term=self._term.epoch)
             for draft, task in unseen:
                 self._give(conn, draft, task, task.claim, touched, now_ms=now_ms)
 
-    def _note_progress(self, conn: Connection, drafts: Sequence[_Draft], touched: Touched) -> None:
+    def _note_progress(self, conn: Connection, drafts: Sequence[Draft], touched: Touched) -> None:
         news: list[tuple[Claim, Progress]] = []
         for draft in drafts:
-            said = {
-                held.claim: held.progress
-                for held in draft.sync.holds
-                if held.progress is not None and held.claim in draft.assigned
-            }
+            held = {h.claim: h.progress for h in draft.sync.holds if h.progress is not None}
+            heard = [(task, held.get(claim)) for claim, task in draft.assigned.items()]
+            # A sign of life alone is not worth a write.
+            said = {t.claim: p.model_copy(update={"activity": 0}) for t, p in heard if p}
             written = self._roster.written(draft.sync.worker)
             news += [(claim, p) for claim, p in said.items() if written.get(claim) != p]
             touched.progress[draft.sync.worker] = said
+            touched.heard[draft.sync.worker] = heard
         if news:
             claims.note_progress(conn, [(claim, p.model_dump(mode="json")) for claim, p in news])
             touched.running |= any(p.epoch > 0 for _, p in news)
 
     def _claim(
-        self, conn: Connection, drafts: Sequence[_Draft], touched: Touched, *, now_ms: int
+        self, conn: Connection, drafts: Sequence[Draft], touched: Touched, *, now_ms: int
     ) -> None:
-        asking: Mapping[tuple[str, Lane], list[_Draft]] = defaultdict(list)
+        asking: Mapping[tuple[str, Lane], list[Draft]] = defaultdict(list)
         for draft in drafts:
             assert draft.worker is not None
             for lane, free in draft.sync.free.items():
                 used = sum(1 for task in draft.assigned.values() if task.lane is lane)
                 spare = min(free, draft.worker.capacity(lane) - used)
                 asking[draft.worker.group, lane] += [draft] * max(0, spare)
-        picks: list[tuple[_Draft, Task]] = []
+        picks: list[tuple[Draft, Task]] = []
         for (group, lane), seats in sorted(asking.items()):
             if not seats:
                 continue
@@ -211,6 +186,7 @@ class Dispatch:
         if picks:
             assigns = [Assign(task, draft.sync.worker, draft.number) for draft, task in picks]
             claims.assign(conn, assigns, term=self._term.epoch, now_ms=now_ms)
+            touched.assigned = True
             picked = [task for _, task in picks]
             places = self._move_pipelines(conn, picked, PipelineStatus.DEPLOYING)
             for draft, task in picks:
@@ -220,7 +196,7 @@ class Dispatch:
     def _give(
         self,
         conn: Connection,
-        draft: _Draft,
+        draft: Draft,
         task: Task,
         claim: Claim,
         touched: Touched,
@@ -255,7 +231,7 @@ class Dispatch:
         return places
 
 
-def _lock_reported(conn: Connection, drafts: Sequence[_Draft]) -> None:
+def _lock_reported(conn: Connection, drafts: Sequence[Draft]) -> None:
     """Those of jobs: a pass may lock several tasks of a job, too."""
     ids = {
         report.claim.task
@@ -277,10 +253,10 @@ def _not_held(conn: Connection, task: Task, *, now_ms: int) -> None:
         attempt_failed(conn, task, error, retry=True, now_ms=now_ms)
 
 
-def _dealt(seats: Sequence[_Draft]) -> Sequence[_Draft]:
+def _dealt(seats: Sequence[Draft]) -> Sequence[Draft]:
     """Order the seats so that each worker gets one before any gets its second."""
     taken: dict[str, int] = defaultdict(int)
-    ranked: list[tuple[int, int, _Draft]] = []
+    ranked: list[tuple[int, int, Draft]] = []
     for index, draft in enumerate(seats):
         ranked.append((taken[draft.sync.worker], index, draft))
         taken[draft.sync.worker] += 1

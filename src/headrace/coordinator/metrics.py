@@ -29,6 +29,16 @@ class Metrics:
             "Time of one such transaction",
             registry=self.registry,
         )
+        self.redeploys = Counter(
+            "headrace_redeploys",
+            "Assignments said again, because their worker had not seen the first answer",
+            registry=self.registry,
+        )
+        self.executions_stuck = Counter(
+            "headrace_executions_stuck",
+            "Executions given up because they stood still, or did not complete a commit in time",
+            registry=self.registry,
+        )
         self.reconcile_failures = Counter(
             "headrace_reconcile_failures",
             "Objects whose reconciling raised",

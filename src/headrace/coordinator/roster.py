@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.clock import Clock
+from headrace.coordinator.activity import STALL_TIMEOUT_S, Watch
 from headrace.model.task import Claim
 from headrace.protocol.messages import Progress
 
@@ -25,8 +26,11 @@ class _Presence:
 
 
 class Roster:
-    def __init__(self, clock: Clock, *, timeout_s: float) -> None:
+    def __init__(
+        self, clock: Clock, *, timeout_s: float, stall_timeout_s: float = STALL_TIMEOUT_S
+    ) -> None:
         self._clock = clock
+        self.watch = Watch(clock, stall_timeout_s=stall_timeout_s)
         self._timeout_s = timeout_s
         self._took_over_at_s = clock.monotonic_s()
         self._present: dict[str, _Presence] = {}
@@ -69,6 +73,7 @@ class Roster:
     def forget(self, worker: str) -> None:
         with self._lock:
             self._present.pop(worker, None)
+        self.watch.forget(worker)
 
     def silent_for_s(self, worker: str) -> float:
         with self._lock:

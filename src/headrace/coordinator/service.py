@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.clock import Clock
+from headrace.coordinator.activity import STALL_TIMEOUT_S
 from headrace.coordinator.answers import LoopAnswers
 from headrace.coordinator.bell import Bell
 from headrace.coordinator.commands import Commands
@@ -44,6 +45,7 @@ class Options:
     address: str  # where others reach this coordinator
     ttl_s: float = 3.0
     heartbeat_timeout_s: float = 60.0
+    stall_timeout_s: float = STALL_TIMEOUT_S
 
 
 class Coordinator:
@@ -172,6 +174,7 @@ class Coordinator:
             self.bell,
             self.metrics,
             heartbeat_timeout_s=self.options.heartbeat_timeout_s,
+            stall_timeout_s=self.options.stall_timeout_s,
         )
         self._led = term
         term.start()

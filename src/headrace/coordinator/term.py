@@ -10,10 +10,13 @@ from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
 from headrace.coordinator import attempts, reports
+from headrace.coordinator.activity import STALL_TIMEOUT_S
 from headrace.coordinator.bell import Bell
-from headrace.coordinator.dispatch import Dispatch, Touched
+from headrace.coordinator.dispatch import Dispatch
+from headrace.coordinator.drafts import Touched
 from headrace.coordinator.leader import Leadership
 from headrace.coordinator.metrics import Metrics
+from headrace.coordinator.reconcile.executions import Executions
 from headrace.coordinator.reconcile.jobs import Jobs
 from headrace.coordinator.reconcile.loop import run_once
 from headrace.coordinator.reconcile.workers import Workers
@@ -48,15 +51,16 @@ class LeaderTerm:
         metrics: Metrics,
         *,
         heartbeat_timeout_s: float,
+        stall_timeout_s: float = STALL_TIMEOUT_S,
     ) -> None:
         self._engine, self._leadership, self._clock = engine, leadership, clock
         self._bell, self._metrics = bell, metrics
         self._heartbeat_timeout_s = heartbeat_timeout_s
-        self.roster = Roster(clock, timeout_s=heartbeat_timeout_s)
+        self.roster = Roster(clock, timeout_s=heartbeat_timeout_s, stall_timeout_s=stall_timeout_s)
         self.writer = Writer(
             engine,
             leadership.term,
-            Dispatch(leadership.term, self.roster, clock),
+            Dispatch(leadership.term, self.roster, clock, metrics),
             committed=self._committed,
             fenced=self._fenced,
             ended=self._end,
@@ -64,6 +68,7 @@ class LeaderTerm:
         )
         self._jobs = Jobs(clock, ids, ring_worker=bell.ring_worker)
         self._workers = Workers(self.roster, clock)
+        self._executions = Executions(self.roster.watch, clock)
         self._news = threading.Event()
         self._named: set[str] = set()
         self._lock = threading.Lock()
@@ -204,6 +209,8 @@ class LeaderTerm:
         term = self._leadership.term
         if everything:
             run_once(self._engine, term, self._workers, self._workers.keys(self._engine))
+            stuck = run_once(self._engine, term, self._executions, self._executions.keys())
+            self._metrics.executions_stuck.inc(len(stuck.done))
         for page in self._pages() if everything else [sorted(named)]:
             failed = run_once(self._engine, term, self._jobs, page).failed
             self._metrics.reconcile_failures.inc(len(failed))

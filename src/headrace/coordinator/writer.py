@@ -19,7 +19,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from headrace.coordinator.answers import Settled
-from headrace.coordinator.dispatch import Dispatch, Touched
+from headrace.coordinator.dispatch import Dispatch
+from headrace.coordinator.drafts import Touched
 from headrace.coordinator.metrics import Metrics
 from headrace.errors import Fenced, HeadraceError, LeaderFenced, NotLeader, Unavailable
 from headrace.protocol.messages import Answer, Sync

@@ -34,7 +34,8 @@ from headrace.protocol.messages import (
 from headrace.seams import seam
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import RUNNING, Execution, Run
-from headrace.worker.outbox import Outbox
+from headrace.worker.outbox import ENDS_REMEMBERED_MAX, Outbox
+from headrace.worker.redeploys import Redeploys, is_same_place
 from headrace.worker.tending import Spark, Tending
 
 log = logging.getLogger(__name__)
@@ -46,7 +47,6 @@ RETRY_PAUSE_S = 0.2  # after a coordinator did not answer, growing to the next
 RETRY_PAUSE_MAX_S = 2.0
 GOODBYE_TIMEOUT_S = 10.0  # of all its tries; a leader that is gone longer finds it out itself
 STOP_TIMEOUT_S = 15.0  # for executions to end when the worker stops
-ENDED_REMEMBERED_MAX = 1000  # executions that are not started a second time
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +78,7 @@ class Host:
         self._outbox = outbox(self._news.set)
         self._active: dict[Claim, Execution] = {}
         self._ended: OrderedDict[Claim, None] = OrderedDict()  # as an ordered set
+        self._redeploys = Redeploys(identity.worker)
         self._seen = Seen()
         self._syncs = 0
         self._registered = False
@@ -167,6 +168,7 @@ class Host:
         return progress.model_copy(
             update={
                 "rows": progress.rows + live,
+                "activity": execution.activity,
                 "spark_application": self._me.spark_application,
             }
         )
@@ -182,7 +184,7 @@ class Host:
         for claim in [c for c, execution in self._active.items() if execution.ended.is_set()]:
             del self._active[claim]
             self._ended[claim] = None
-        while len(self._ended) > ENDED_REMEMBERED_MAX:
+        while len(self._ended) > ENDS_REMEMBERED_MAX:
             self._ended.popitem(last=False)
 
     def _hear(self, answer: Answer) -> None:
@@ -199,15 +201,23 @@ class Host:
                 log.info("told to stop", extra={"execution": execution.id})
                 execution.stop()
                 self._tending.look_soon()
+        for claim in answer.savepoint:
+            if (execution := self._active.get(claim)) is not None:
+                execution.savepoint()
         for assignment in answer.assignments:
             self._take(assignment)
 
     def _take(self, assignment: Assignment) -> None:
+        """Start it, unless it was started before: deploying twice is deploying once (D1, D2)."""
         claim = assignment.claim
-        if claim in self._active or claim in self._ended:
-            log.warning("task already taken", extra={"execution": claim.execution})
+        if claim in self._active:
+            self._redeploys.note(assignment, term=self._seen.term, active=True)
             return
-        older = [e for c, e in self._active.items() if c.task == claim.task]
+        if claim in self._ended:
+            self._redeploys.note(assignment, term=self._seen.term, active=False)
+            self._outbox.say_end_again(claim)
+            return
+        older = [e for e in self._active.values() if is_same_place(e.assignment, assignment)]
         for execution in older:
             execution.stop()
         execution = Execution(

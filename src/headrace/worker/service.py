@@ -90,7 +90,12 @@ def _host(
             TaskKind.SETTLE: runner.settle,
             TaskKind.NOOP: runner.noop,
         },
-        Spark(alive=spark.alive, cancel=spark.cancel, rows_written=spark.rows_written),
+        Spark(
+            alive=spark.alive,
+            cancel=spark.cancel,
+            rows_written=spark.rows_written,
+            tasks_finished=spark.tasks_finished,
+        ),
         clock,
     )
 

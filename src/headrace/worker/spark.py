@@ -37,7 +37,7 @@ from headrace.formats.iceberg.jvm import active
 from headrace.worker.archive import Archive, archive_for
 from headrace.worker.jars import resolve
 from headrace.worker.java import find_java
-from headrace.worker.progress import rows_of_running_jobs
+from headrace.worker.progress import rows_of_running_jobs, tasks_finished
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +79,10 @@ class WarmSpark:
     def rows_written(self, execution: str) -> int | None:
         """Rows that the running jobs of this task have got through so far; None without a job."""
         return rows_of_running_jobs(self.session, execution)
+
+    def tasks_finished(self, execution: str) -> tuple[int, int]:
+        """Another one than before: a Spark task of it has finished, or a job has begun."""
+        return tasks_finished(self.session, execution)
 
     def take_pool(self) -> int:
         """The lowest free number: Spark never forgets a pool, so few names are used again."""

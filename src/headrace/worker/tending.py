@@ -17,6 +17,9 @@ log = logging.getLogger(__name__)
 
 TEND_INTERVAL_S = 0.5  # between two looks at the JVM
 
+# Another one than before means that a Spark task has finished, or that a job has begun.
+TasksFinished = tuple[int, int]
+
 
 @dataclass(frozen=True, slots=True)
 class Spark:
@@ -25,6 +28,7 @@ class Spark:
     alive: Callable[[], bool]
     cancel: Callable[[str], None]
     rows_written: Callable[[str], int | None]
+    tasks_finished: Callable[[str], TasksFinished]
 
 
 class Tending:
@@ -40,6 +44,7 @@ class Tending:
         self._spark, self._active, self._died = spark, active, died
         self._soon = threading.Event()
         self._over = threading.Event()
+        self._finished: dict[str, TasksFinished] = {}  # by execution, as Spark last said
         self.jvm_died = False
 
     def start(self) -> None:
@@ -60,7 +65,10 @@ class Tending:
                 self.jvm_died = True
                 self._died()
                 return
-            for execution in self._active():
+            active = self._active()
+            ids = {execution.id for execution in active}
+            self._finished = {id_: seen for id_, seen in self._finished.items() if id_ in ids}
+            for execution in active:
                 try:
                     self._ask(execution)
                 except Exception:
@@ -69,5 +77,13 @@ class Tending:
     def _ask(self, execution: Execution) -> None:
         if execution.stopping:
             self._spark.cancel(execution.id)  # again and again: it only hits jobs that run
-        elif execution.progress.step == RUNNING:
-            execution.live_rows = self._spark.rows_written(execution.id) or 0
+            return
+        finished = self._spark.tasks_finished(execution.id)
+        if self._finished.get(execution.id) != finished:
+            self._finished[execution.id] = finished
+            execution.touch()
+        if execution.progress.step == RUNNING:
+            rows = self._spark.rows_written(execution.id) or 0
+            if rows != execution.live_rows:
+                execution.live_rows = rows
+                execution.touch()

@@ -1,0 +1,47 @@
+"""A database that Jdbc plugins reach over TCP, with a test looking at it from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from tests.postgresql import PostgreSQL
+from tests.spark.wire import Wire
+
+
+class Database:
+    def __init__(self, server: PostgreSQL) -> None:
+        self._server = server
+        self._name = server.create_database(template="template1")
+        folder = server.server.get_postmaster_info().socket_dir
+        self._wire = Wire(f"{folder}/.s.PGSQL.5432")
+
+    def close(self) -> None:
+        self._wire.close()
+        self._server.drop_database(self._name)
+
+    def source(self, name: str, query: str) -> str:
+        return f'Jdbc {{ plugin_output = "{name}", {self._way()}, query = "{query}" }}'
+
+    def sink(self, of: str, table: str, *options: str) -> str:
+        parts = [f'plugin_input = "{of}"', self._way(), "generate_sink_sql = true"]
+        parts += [f'database = "{self._name}"', f'table = "{table}"', *options]
+        return f"Jdbc {{ {', '.join(parts)} }}"
+
+    def _way(self) -> str:
+        url = f"jdbc:postgresql://127.0.0.1:{self._wire.port}/{self._name}"
+        return f'url = "{url}", driver = "org.postgresql.Driver", user = "postgres"'
+
+    def run(self, statement: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self._server.url(self._name)) as conn:
+            done = conn.execute(statement.encode())
+            return done.fetchall() if done.description else []
+
+    def ids(self, table: str) -> list[int]:
+        """As they are there: one that came twice is there twice."""
+        return sorted(int(row[0]) for row in self.run(f"SELECT id FROM {table}"))
+
+    def stages(self) -> list[str]:
+        found = self.run("SELECT tablename FROM pg_tables WHERE tablename LIKE 'headrace_stage%'")
+        return [name for (name,) in found]
