@@ -71,6 +71,33 @@ class PipelineView(View):
     worker: str | None = None
     spark_application: str | None = None
     progress: ProgressView | None = None
+    repeatable: bool | None = None  # a crash gives the same rows again; None: not looked up
+    not_repeatable: str | None = None  # why it is not
+
+
+class SavepointView(View):
+    """Where a job that has ended can be restored."""
+
+    kind: str  # savepoint; or checkpoint, the last one of a failed job
+    epoch: int
+    sources: tuple[str, ...] = ()  # of which it has a position
+    ready: tuple[str, ...] = ()  # sources that have read everything
+    written: dict[str, int] = Field(default_factory=dict[str, int])  # rows, by sink
+    made_at_ms: int
+
+
+class CheckpointView(View):
+    pipeline: int
+    id: int  # strictly growing, also through a restore
+    kind: str  # checkpoint, savepoint, completed, save mode
+    status: str
+    planned_at_ms: int
+    prepared_at_ms: int | None = None
+    completed_at_ms: int | None = None
+    duration_ms: int | None = None
+    size_bytes: int = 0  # of its plan and its stage handles
+    rows_in: int | None = None
+    rows_out: int | None = None
 
 
 class JobView(View):
@@ -84,6 +111,8 @@ class JobView(View):
     started_at_ms: int | None = None
     ended_at_ms: int | None = None
     pipelines: tuple[PipelineView, ...] = ()
+    savepoint: SavepointView | None = None
+    notes: tuple[str, ...] = ()  # of a restore: what is new in the job file
 
 
 class WorkerView(View):
@@ -101,6 +130,10 @@ class WorkerView(View):
 
 class JobList(View):
     jobs: tuple[JobView, ...]
+
+
+class CheckpointList(View):
+    checkpoints: tuple[CheckpointView, ...]
 
 
 class WorkerList(View):
@@ -142,22 +175,34 @@ class Client:
         spec: Mapping[str, JsonValue],
         *,
         submission_key: str,
-        group: str,
+        group: str | None = None,
         job_id: str | None = None,
+        restore: str | None = None,
     ) -> JobView:
-        """Submit once, however often it is sent: the key names the submission."""
-        body = {"spec": spec, "submission_key": submission_key, "job_id": job_id, "group": group}
+        """Submit once, however often it is sent: the key names the submission.
+
+        `restore`: the id of a job that has ended, which goes on under this spec.
+        """
+        body = {"spec": spec, "submission_key": submission_key}
+        given = {"job_id": job_id, "group": group, "restore": restore}
+        body |= {name: value for name, value in given.items() if value is not None}
         return self._call(JobView, "POST", "/v1/jobs", json=body)
 
     def job(self, job_id: str) -> JobView:
-        return self._call(JobView, "GET", f"/v1/jobs/{quote(job_id, safe='')}")
+        return self._call(JobView, "GET", _of(job_id))
 
     def jobs(self, *, running: bool = False) -> tuple[JobView, ...]:
         path = "/v1/jobs?running=true" if running else "/v1/jobs"
         return self._call(JobList, "GET", path).jobs
 
     def cancel_job(self, job_id: str) -> JobView:
-        return self._call(JobView, "POST", f"/v1/jobs/{quote(job_id, safe='')}/cancel")
+        return self._call(JobView, "POST", f"{_of(job_id)}/cancel")
+
+    def savepoint_job(self, job_id: str) -> JobView:
+        return self._call(JobView, "POST", f"{_of(job_id)}/savepoint")
+
+    def checkpoints(self, job_id: str) -> tuple[CheckpointView, ...]:
+        return self._call(CheckpointList, "GET", f"{_of(job_id)}/checkpoints").checkpoints
 
     def workers(self) -> tuple[WorkerView, ...]:
         return self._call(WorkerList, "GET", "/v1/workers").workers
@@ -187,6 +232,10 @@ class Client:
     def _stay_with(self, url: str) -> None:
         self._urls.remove(url)
         self._urls.insert(0, url)
+
+
+def _of(job_id: str) -> str:
+    return f"/v1/jobs/{quote(job_id, safe='')}"
 
 
 def _checked(url: str) -> str:

@@ -110,7 +110,7 @@ class Unauthorized(Refused):
 
 
 class JobFailed(Refused):
-    """A job reached FAILED or CANCELED, and the command that waited for it says why."""
+    """A job ended otherwise than the command that waited for it hoped, which says why."""
 
 
 class Fenced(HeadraceError):

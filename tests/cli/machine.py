@@ -86,6 +86,8 @@ def job_view(status: str = "RUNNING", **changed: object) -> dict[str, object]:
         "started_at_ms": 1_700_000_001_000,
         "ended_at_ms": None,
         "pipelines": [pipeline_view(status)],
+        "savepoint": None,
+        "notes": [],
     }
     return {**view, **changed}
 
@@ -110,6 +112,8 @@ def pipeline_view(status: str = "RUNNING", **changed: object) -> dict[str, objec
         "worker": "w1",
         "spark_application": "local-1",
         "progress": None,
+        "repeatable": None,
+        "not_repeatable": None,
     }
     return {**view, **changed}
 

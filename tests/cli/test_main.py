@@ -29,6 +29,8 @@ COMMANDS = (
     ("job", "list"),
     ("job", "show"),
     ("job", "cancel"),
+    ("job", "savepoint"),
+    ("job", "checkpoints"),
     ("workers",),
     ("coordinator",),
     ("worker",),

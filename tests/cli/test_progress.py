@@ -49,6 +49,16 @@ def test_a_line_is_said_when_the_step_changes_and_every_few_seconds() -> None:
     ]
 
 
+def test_rows_of_the_time_before_are_no_speed() -> None:
+    clock, text = FakeClock(), io.StringIO()
+    lines = Lines(Console(file=text, width=200), clock)
+    lines.job(seen(5000, expected=None))
+    clock.advance(PLAIN_EVERY_S)
+    lines.job(seen(5050, expected=None))
+
+    assert lines_of(text)[-1].endswith("pipeline 1 · running · 5,050 rows · 10 rows/s · epoch 3")
+
+
 @pytest.mark.parametrize(
     ("status", "epoch", "shown"), [("FINISHED", 2, 1), ("FINISHED", 1, 0), ("RUNNING", 2, 2)]
 )

@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from headrace.cli.interrupts import interrupts
-from headrace.cli.watch import CANCEL_MAX_S, CANCEL_SILENCE_MAX_S, Watch
+from headrace.cli.watch import LEAVE_MAX_S, LEAVE_SILENCE_MAX_S, Watch
 from headrace.client import Client, JobView
 from headrace.errors import CoordinatorUnavailable
 from tests.cli.machine import Coordinators, job_view
@@ -23,18 +23,18 @@ class Silent:
     def job(self, view: JobView) -> None: ...
 
 
-def leave(there: Coordinators, *, passing_s: float) -> JobView | None:
-    """Cancel the job, while `passing_s` seconds pass with each look."""
+def leave(there: Coordinators, *, passing_s: float, save: bool = False) -> JobView | None:
+    """Cancel or save the job, while `passing_s` seconds pass with each look."""
     clock = FakeClock()
     client = Client(["http://a:1"], transport=there.transport())
     watch = Watch(client, "j1", Silent(), lambda: clock.advance(passing_s), clock=clock)
     with interrupts(lambda: None) as wanted:
-        return watch.cancel(wanted)
+        return watch.savepoint(wanted) if save else watch.cancel(wanted)
 
 
 def test_when_nobody_answers_it_is_not_said_that_the_job_was_asked() -> None:
     with pytest.raises(CoordinatorUnavailable) as gone:
-        leave(Coordinators(), passing_s=CANCEL_SILENCE_MAX_S + 1)
+        leave(Coordinators(), passing_s=LEAVE_SILENCE_MAX_S + 1)
 
     assert str(gone.value) == (
         "no coordinator answered for 8 s; job j1 was NOT asked to cancel, and goes on. "
@@ -49,13 +49,32 @@ def test_a_coordinator_that_went_after_it_was_asked_leaves_the_job_asked() -> No
         return httpx2.Response(200, json=job_view("CANCELING"))
 
     with pytest.raises(CoordinatorUnavailable, match="job j1 was asked to cancel"):
-        leave(Coordinators(a=answer), passing_s=CANCEL_SILENCE_MAX_S + 1)
+        leave(Coordinators(a=answer), passing_s=LEAVE_SILENCE_MAX_S + 1)
+
+
+def test_a_savepoint_that_nobody_heard_of_is_told_so() -> None:
+    with pytest.raises(CoordinatorUnavailable) as gone:
+        leave(Coordinators(), passing_s=LEAVE_SILENCE_MAX_S + 1, save=True)
+
+    assert str(gone.value) == (
+        "no coordinator answered for 8 s; job j1 was NOT asked for a savepoint, and goes on. "
+        "When one is back: `headrace job savepoint j1`"
+    )
 
 
 def test_a_job_that_takes_its_time_is_waited_for_within_a_limit() -> None:
     there = Coordinators(a=lambda _: httpx2.Response(200, json=job_view("CANCELING")))
 
-    assert leave(there, passing_s=CANCEL_MAX_S / 2) is None
+    assert leave(there, passing_s=LEAVE_MAX_S / 2) is None
+
+
+def test_a_savepoint_is_waited_for_as_the_end_of_the_job() -> None:
+    there = Coordinators(a=lambda _: httpx2.Response(200, json=job_view("SAVEPOINT_DONE")))
+
+    view = leave(there, passing_s=1, save=True)
+
+    assert view is not None
+    assert there.asked == ["a POST /v1/jobs/j1/savepoint", "a GET /v1/jobs/j1"]
 
 
 def test_the_end_of_the_job_is_the_end_of_the_wait() -> None:

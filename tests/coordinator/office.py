@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
-from headrace.coordinator.dispatch import Touched
+from headrace.coordinator.drafts import Touched
 from headrace.coordinator.metrics import Metrics
 from headrace.coordinator.writer import Writer
 from headrace.errors import LeaderFenced

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Connection
 
 from headrace.coordinator import reports
-from headrace.coordinator.dispatch import Touched
+from headrace.coordinator.drafts import Touched
 from headrace.model.job import PipelineStatus
 from headrace.protocol.messages import Acknowledged, Held, Progress
 from headrace.store import claims, tasks

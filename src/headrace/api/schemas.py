@@ -17,4 +17,5 @@ class SubmitJob(Body):
     spec: JobSpec
     submission_key: Annotated[str, Field(min_length=1, max_length=200)]
     job_id: str | None = None
-    group: str = "default"
+    group: str | None = None  # the default one; of a restore, the one it had
+    restore: str | None = None  # a job that has ended: it goes on, under this spec

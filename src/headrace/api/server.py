@@ -51,6 +51,7 @@ def serve_coordinator(
     token: str | None,
     ttl_s: float = 3.0,
     heartbeat_timeout_s: float = 60.0,
+    stall_timeout_s: float = 600.0,
     advertise: str | None = None,
     address_file: Path | None = None,
 ) -> None:
@@ -69,6 +70,7 @@ def serve_coordinator(
                 address=address,
                 ttl_s=ttl_s,
                 heartbeat_timeout_s=heartbeat_timeout_s,
+                stall_timeout_s=stall_timeout_s,
             ),
             SystemClock(),
             RandomIds(),

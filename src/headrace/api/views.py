@@ -5,15 +5,44 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection
 
-from headrace.client import JobView, PipelineView, ProgressView, WorkerView
-from headrace.store import claims, jobs, workers
+from headrace.client import (
+    CheckpointView,
+    JobView,
+    PipelineView,
+    ProgressView,
+    SavepointView,
+    WorkerView,
+)
+from headrace.jobfile.nodes import NOWHERE, Problem
+from headrace.jobfile.registry import find_plugin
+from headrace.model.epoch import EpochKind, EpochStatus
+from headrace.model.job import JobStatus
+from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
+from headrace.store import claims, jobs, savepoints, workers
+from headrace.store.checkpoints import Checkpoint
 from headrace.store.jobs import Job
+from headrace.store.savepoints import Savepoint
+
+# As users know them.
+KINDS: Mapping[EpochKind, str] = {
+    EpochKind.OPENING: "save mode",
+    EpochKind.CHECKPOINT: "checkpoint",
+    EpochKind.SAVEPOINT: "savepoint",
+    EpochKind.COMPLETED: "completed",
+}
+RESTORABLE = frozenset({JobStatus.SAVEPOINT_DONE, JobStatus.FAILED, JobStatus.CANCELED})
 
 
-def job_view(conn: Connection, job: Job) -> JobView:
+def job_view(
+    conn: Connection, job: Job, *, spec: JobSpec | None = None, notes: Sequence[str] = ()
+) -> JobView:
+    """`spec`: to say which pipelines are repeatable; lists do without."""
     executions = claims.executions_of(conn, job.id)
+    odd = {p.number: not_repeatable(p) for p in spec.pipelines} if spec else {}
+    made = savepoints.get(conn, job.id) if job.status in RESTORABLE else None
     return JobView(
         id=job.id,
         name=job.name,
@@ -25,14 +54,43 @@ def job_view(conn: Connection, job: Job) -> JobView:
         started_at_ms=job.started_at_ms,
         ended_at_ms=job.ended_at_ms,
         pipelines=tuple(
-            _pipeline_view(pipeline, executions.get(pipeline.task_id or ""))
+            _pipeline_view(pipeline, executions.get(pipeline.task_id or ""), odd)
             for pipeline in jobs.pipelines_of(conn, job.id)
         ),
+        savepoint=_savepoint_view(made) if made else None,
+        notes=tuple(notes),
     )
 
 
-def _pipeline_view(pipeline: jobs.Pipeline, execution: claims.Execution | None) -> PipelineView:
+def spec_or_none(conn: Connection, job_id: str) -> JobSpec | None:
+    """None: a newer program wrote it so that this one can't read it; the rest can be shown."""
+    try:
+        return jobs.spec_of(conn, job_id)
+    except ValidationError:
+        return None
+
+
+def not_repeatable(pipeline: PipelineSpec) -> str | None:
+    """Why a pipeline may give other rows when an epoch is run again; None: it does not."""
+    odd = [each for each in pipeline.sources if not _is_repeatable(each)]
+    if not odd:
+        return None
+    names = ", ".join(each.name for each in odd)
+    return f"{names}: what it reads may change between two reads of the same slice"
+
+
+def _is_repeatable(source: PluginSpec) -> bool:
+    try:
+        return find_plugin("source", source.plugin, NOWHERE).repeatable
+    except Problem:  # a newer program knows it, and this one shows what it can
+        return True
+
+
+def _pipeline_view(
+    pipeline: jobs.Pipeline, execution: claims.Execution | None, odd: Mapping[int, str | None]
+) -> PipelineView:
     progress: Mapping[str, Any] | None = execution.progress if execution else None
+    why = odd.get(pipeline.number)
     return PipelineView(
         number=pipeline.number,
         status=pipeline.status,
@@ -45,6 +103,36 @@ def _pipeline_view(pipeline: jobs.Pipeline, execution: claims.Execution | None) 
         worker=execution.worker_id if execution else None,
         spark_application=progress.get("spark_application") if progress else None,
         progress=_progress_view(progress) if progress else None,
+        repeatable=why is None if pipeline.number in odd else None,
+        not_repeatable=why,
+    )
+
+
+def _savepoint_view(made: Savepoint) -> SavepointView:
+    return SavepointView(
+        kind=KINDS[made.kind],
+        epoch=made.epoch,
+        sources=tuple(sorted(made.positions)),
+        ready=tuple(made.ready),
+        written=dict(made.written),
+        made_at_ms=made.made_at_ms,
+    )
+
+
+def checkpoint_view(found: Checkpoint) -> CheckpointView:
+    ended_ms = found.ended_at_ms
+    return CheckpointView(
+        pipeline=found.pipeline,
+        id=found.epoch,
+        kind=KINDS[found.kind],
+        status=found.status,
+        planned_at_ms=found.planned_at_ms,
+        prepared_at_ms=found.prepared_at_ms,
+        completed_at_ms=ended_ms if found.status is EpochStatus.COMPLETED else None,
+        duration_ms=ended_ms - found.planned_at_ms if ended_ms is not None else None,
+        size_bytes=found.size_bytes,
+        rows_in=found.rows_in,
+        rows_out=found.rows_out,
     )
 
 

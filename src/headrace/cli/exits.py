@@ -1,7 +1,7 @@
 """How an error leaves a command: one line on standard error, and an exit code that says its kind.
 
 0    done
-1    the job failed, or was canceled
+1    the job failed, was canceled, or was stopped with a savepoint before it was done
 2    refused: the request is wrong, repeating it will not help
 70   a bug of ours; the line says where its traceback lies
 71   the JVM of a worker has died; the worker may be started again

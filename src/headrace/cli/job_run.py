@@ -12,8 +12,8 @@ import typer
 from headrace.cli import upfile
 from headrace.cli.context import Context, urls_of
 from headrace.cli.local import Shape
-from headrace.cli.session import Ended, run_here, run_there, submit
-from headrace.cli.summary import ending_line, pipelines_table, reason
+from headrace.cli.session import Ended, Order, run_here, run_there, submit
+from headrace.cli.summary import ending_line, pipelines_table, reason, savepoint_line
 from headrace.client import Client, JobView
 from headrace.clock import SystemClock
 from headrace.config import Settings
@@ -61,50 +61,66 @@ def find_place(
     return Place(settings, there, spark_conf)
 
 
-def detach(cli: Context, spec: JobSpec, place: Place) -> None:
+def detach(cli: Context, order: Order, place: Place) -> None:
     if place.coordinators is None:
         raise BadSetting(
             "--detach leaves the job to a coordinator that stays; start one with `headrace up`, "
             "or name one with --coordinator http://HOST:PORT"
         )
-    view = submit(cli.client(urls_of(place.coordinators), place.settings), spec)
+    client = cli.client(urls_of(place.coordinators), place.settings)
+    view = submit(client, order, lambda text: typer.echo(text, err=True))
     if cli.output == "json":
         cli.show_json(view.model_dump(mode="json"))
     else:
         typer.echo(f"job {view.id} submitted; see it with `headrace job show {view.id}`")
 
 
-def carry_out(cli: Context, spec: JobSpec, place: Place) -> None:
+def carry_out(cli: Context, order: Order, place: Place) -> None:
     """Run it and wait; JobFailed when it did not finish."""
-    with _running(cli, spec, place) as ended:
+    with _running(cli, order, place) as ended:
         if ended.view is not None:
-            _show(cli, ended.view)
+            _show(cli, ended.view, rate=order.restore is None)
     if ended.interrupted is not None:
         raise typer.Exit(ended.interrupted)
     assert ended.view is not None, "a job that nobody interrupted was seen to its end"
-    if ended.view.status != JobStatus.FINISHED:
-        failed = ended.view.status == JobStatus.FAILED
-        why = reason(ended.view) if failed else "somebody canceled it"
-        raise JobFailed(f"job {ended.view.id} is {ended.view.status}: {why}")
+    check_end(ended.view, endless=order.is_endless)
 
 
-def _running(cli: Context, spec: JobSpec, place: Place) -> AbstractContextManager[Ended]:
+def check_end(view: JobView, *, endless: bool) -> None:
+    """JobFailed unless it ended well. A savepoint is a good end of a job that has no other."""
+    match view.status:
+        case JobStatus.FINISHED:
+            return
+        case JobStatus.SAVEPOINT_DONE if endless:
+            return
+        case JobStatus.SAVEPOINT_DONE:
+            why = "somebody stopped it with a savepoint"
+        case JobStatus.FAILED:
+            why = reason(view)
+        case _:
+            why = "somebody canceled it"
+    raise JobFailed(f"job {view.id} is {view.status}: {why}")
+
+
+def _running(cli: Context, order: Order, place: Place) -> AbstractContextManager[Ended]:
     def make_client(urls: str) -> Client:
         return cli.client(urls_of(urls), place.settings)
 
     clock, console = SystemClock(), cli.stderr()
     if place.coordinators is not None:
-        return run_there(spec, make_client(place.coordinators), console, clock)
+        return run_there(order, make_client(place.coordinators), console, clock)
     find_java()  # now and in one line, rather than later in the worker's log
     cli.make_home(place.settings)
-    slots = max(len(spec.pipelines), SLOTS_MIN)
+    slots = max(len(order.spec.pipelines), SLOTS_MIN)
     shape = Shape(home=place.settings.home, slots=slots, conf=place.spark_conf)
-    return run_here(spec, shape, make_client, console, clock)
+    return run_here(order, shape, make_client, console, clock)
 
 
-def _show(cli: Context, view: JobView) -> None:
+def _show(cli: Context, view: JobView, *, rate: bool) -> None:
     if cli.output == "json":
         cli.show_json(view.model_dump(mode="json"))
         return
     cli.stdout().print(pipelines_table(view))
-    typer.echo(ending_line(view))
+    typer.echo(ending_line(view, rate=rate))
+    if view.savepoint:
+        typer.echo(savepoint_line(view, view.savepoint))

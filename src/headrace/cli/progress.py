@@ -33,8 +33,7 @@ class Seen:
         at, epoch = pipeline.progress, _last_with_rows(pipeline)
         if at is None:
             return cls(pipeline.rows_out, None, epoch, pipeline.status.lower())
-        rows = max(at.rows, pipeline.rows_out)
-        return cls(rows, at.rows_expected, max(at.epoch, epoch), at.step)
+        return cls(at.rows or pipeline.rows_out, at.rows_expected, max(at.epoch, epoch), at.step)
 
 
 def _last_with_rows(pipeline: PipelineView) -> int:
@@ -44,18 +43,18 @@ def _last_with_rows(pipeline: PipelineView) -> int:
 
 
 class Rate:
-    """Rows per second of each pipeline, from the first rows that were seen of it."""
+    """Rows per second of each pipeline, since it was first seen; a restored one has some then."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._began_s: dict[int, float] = {}
+        self._began: dict[int, tuple[float, int]] = {}
 
     def of(self, pipeline: PipelineView, rows: int) -> int:
         now_s = self._clock.monotonic_s()
         if pipeline.execution is None and not rows:
             return 0
-        elapsed_s = now_s - self._began_s.setdefault(pipeline.number, now_s)
-        return round(rows / elapsed_s) if elapsed_s > 0 else 0
+        began_s, before = self._began.setdefault(pipeline.number, (now_s, rows))
+        return max(0, round((rows - before) / (now_s - began_s))) if now_s > began_s else 0
 
 
 def facts_of(seen: Seen, per_s: int) -> str:

@@ -30,6 +30,10 @@ def run(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A Spark setting of the worker started for it."),
     ] = None,
+    restore: Annotated[
+        str | None,
+        typer.Option(metavar="JOB", help="Go on with a stopped or failed job, from its savepoint."),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only read the file.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Submit, and don't wait.")] = False,
     home: HomeOption = None,
@@ -45,10 +49,11 @@ def run(
     place = job_run.find_place(
         cli, coordinator=coordinator, spark_conf=pairs_of(conf or [], "--conf"), home=home
     )
+    order = job_run.Order(spec, restore)
     if detach:
-        job_run.detach(cli, spec, place)
+        job_run.detach(cli, order, place)
     else:
-        job_run.carry_out(cli, spec, place)
+        job_run.carry_out(cli, order, place)
 
 
 def _read(path: Path, *, variables: Mapping[str, str], name: str | None) -> JobSpec:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LEASE_TTL_S = 3.0
 HEARTBEAT_TIMEOUT_S = 60.0
+STALL_TIMEOUT_S = 600.0
 
 TokenFileOption = Annotated[
     Path | None,
@@ -30,6 +31,15 @@ StoreOption = Annotated[
 AdvertiseOption = Annotated[
     str | None,
     typer.Option(help="Address others reach it under, when not --bind.", metavar="URL"),
+]
+StallTimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--execution-stall-timeout",
+        help="Seconds until an execution that stands still is given up.",
+        min=10,
+        max=86_400,
+    ),
 ]
 WithParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
@@ -47,6 +57,7 @@ def coordinator(
     heartbeat_timeout: Annotated[
         float, typer.Option(help="Seconds until a silent worker is given up.", min=1, max=86_400)
     ] = HEARTBEAT_TIMEOUT_S,
+    stall_timeout: StallTimeoutOption = STALL_TIMEOUT_S,
     advertise: AdvertiseOption = None,
     address_file: Annotated[
         Path | None, typer.Option(help="File to write its URL to once it answers.")
@@ -67,6 +78,7 @@ def coordinator(
         token=_token(settings, token_file),
         ttl_s=ttl,
         heartbeat_timeout_s=heartbeat_timeout,
+        stall_timeout_s=stall_timeout,
         advertise=_checked_address(advertise),
         address_file=address_file,
     )

@@ -17,10 +17,10 @@ from headrace.cli.context import DEFAULT_GROUP
 from headrace.cli.interrupts import Interrupts, interrupts
 from headrace.cli.local import Machine, Shape, Stopped
 from headrace.cli.progress import display
-from headrace.cli.watch import CANCEL_MAX_S, Display, Watch, has_ended
+from headrace.cli.watch import LEAVE_MAX_S, Display, Watch, has_ended
 from headrace.client import Client, JobView
 from headrace.clock import Clock
-from headrace.errors import Unavailable
+from headrace.errors import Refused, Unavailable
 from headrace.model.jobspec import JobSpec
 
 NAMES_SHOWN = 3  # of earlier jobs
@@ -34,16 +34,32 @@ class Ended:
     interrupted: int | None = None
 
 
-def submit(client: Client, spec: JobSpec) -> JobView:
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What is to be run: a job, or one that has ended and goes on under this file."""
+
+    spec: JobSpec
+    restore: str | None = None
+
+    @property
+    def is_endless(self) -> bool:
+        return self.spec.env.job_mode == "STREAMING"
+
+
+def submit(client: Client, order: Order, note: Callable[[str], None]) -> JobView:
     """Submit under a new key, so that a lost answer does not make two jobs of one."""
     key = secrets.token_hex(16)
-    body = spec.model_dump(mode="json")
-    return client.submit_job(body, submission_key=key, group=DEFAULT_GROUP)
+    body = order.spec.model_dump(mode="json")
+    group = DEFAULT_GROUP if order.restore is None else None  # it stays in the one it had
+    view = client.submit_job(body, submission_key=key, group=group, restore=order.restore)
+    for text in view.notes:
+        note(f"note: {text}")
+    return view
 
 
 @contextmanager
 def run_here(
-    spec: JobSpec,
+    order: Order,
     shape: Shape,
     make_client: Callable[[str], Client],
     console: Console,
@@ -54,14 +70,14 @@ def run_here(
     with interrupts(machine.kill) as wanted:
         try:
             with display(console, clock) as shown:
-                ended = _run_on(machine, spec, wanted, shown, clock)
+                ended = _run_on(machine, order, wanted, shown, clock)
             yield ended
         finally:
             machine.stop()
 
 
 def _run_on(
-    machine: Machine, spec: JobSpec, wanted: Interrupts, shown: Display, clock: Clock
+    machine: Machine, order: Order, wanted: Interrupts, shown: Display, clock: Clock
 ) -> Ended:
     try:
         client = machine.start(wanted, shown.doing)
@@ -75,13 +91,14 @@ def _run_on(
             shown.note(line)
         machine.supervise()
 
-    watch = Watch(client, submit(client, spec).id, shown, look_after, clock=clock)
+    job = _submitted(client, order, shown)
+    watch = Watch(client, job.id, shown, look_after, clock=clock)
 
     def run() -> JobView:
         machine.wait_for_worker(client, wanted, shown.doing)
         return watch.until_ended(wanted)
 
-    ended = _carry_through(run, watch, wanted, shown)
+    ended = _carry_through(run, watch, wanted, shown, save=order.is_endless)
     look_after()  # the last rows came with the last epoch
     _tell_of_unfinished(client, earlier, shown)
     client.close()
@@ -89,27 +106,50 @@ def _run_on(
 
 
 @contextmanager
-def run_there(spec: JobSpec, client: Client, console: Console, clock: Clock) -> Generator[Ended]:
+def run_there(order: Order, client: Client, console: Console, clock: Clock) -> Generator[Ended]:
     """Run a job on coordinators and workers that somebody else keeps."""
     with interrupts(lambda: None) as wanted:
         with display(console, clock) as shown:
-            watch = Watch(client, submit(client, spec).id, shown, lambda: None, clock=clock)
-            ended = _carry_through(lambda: watch.until_ended(wanted), watch, wanted, shown)
+            job = _submitted(client, order, shown)
+            watch = Watch(client, job.id, shown, lambda: None, clock=clock)
+            ended = _carry_through(
+                lambda: watch.until_ended(wanted), watch, wanted, shown, save=order.is_endless
+            )
         yield ended
 
 
+def _submitted(client: Client, order: Order, display: Display) -> JobView:
+    view = submit(client, order, display.note)
+    if order.is_endless:
+        display.note(f"job {view.id} runs until it is stopped; Ctrl-C stops it with a savepoint")
+    return view
+
+
 def _carry_through(
-    run: Callable[[], JobView], watch: Watch, wanted: Interrupts, display: Display
+    run: Callable[[], JobView], watch: Watch, wanted: Interrupts, display: Display, *, save: bool
 ) -> Ended:
-    """Wait for the end; on Ctrl-C cancel the job and wait for that."""
+    """Wait for the end; on Ctrl-C end the job and wait for that.
+
+    `save`: with a savepoint. A job that reads without an end has no other good one, and can go on
+    from there; one that has an end is run again.
+    """
     try:
         return Ended(run())
     except Stopped:
-        display.note("canceling the job; press Ctrl-C again to leave at once")
-    view = watch.cancel(wanted)
+        doing = "stopping the job with a savepoint" if save else "canceling the job"
+        display.note(f"{doing}; press Ctrl-C again to leave at once")
+    view = _saved(watch, wanted, display) if save else watch.cancel(wanted)
     if view is None:
-        display.note(f"the job was not CANCELED after {CANCEL_MAX_S:.0f} s; it is asked to be")
+        display.note(f"the job has not ended after {LEAVE_MAX_S:.0f} s; it is asked to")
     return Ended(view, wanted.exit_code)
+
+
+def _saved(watch: Watch, wanted: Interrupts, display: Display) -> JobView | None:
+    try:
+        return watch.savepoint(wanted)
+    except Refused as error:
+        display.note(f"no savepoint: {error}; canceling the job")
+        return watch.cancel(wanted)
 
 
 def _tell_of_earlier(client: Client, display: Display) -> list[str]:

@@ -10,15 +10,16 @@ from pydantic import JsonValue
 from rich import box
 from rich.table import Table
 
-from headrace.client import JobView, PipelineView, WorkerView
+from headrace.client import CheckpointView, JobView, PipelineView, SavepointView, WorkerView
 
+RIGHT = frozenset({"slots", "pid", "id", "took", "bytes"})
 _COLUMNS = ("pipeline", "rows in", "rows out", "table", "snapshot", "rows in table now")
 
 
 def table_of(*columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for column in columns:
-        right = column.startswith("rows") or column in {"slots", "pid"}
+        right = column.startswith("rows") or column in RIGHT
         table.add_column(column, justify="right" if right else "left", overflow="fold")
     return table
 
@@ -50,18 +51,55 @@ def _text(value: JsonValue) -> str:
     return f"{value:,}" if isinstance(value, int) and abs(value) < 10**15 else str(value)
 
 
-def ending_line(view: JobView) -> str:
-    return f"job {view.id} ({view.name}) {view.status}{took(view)}"
+def ending_line(view: JobView, *, rate: bool = True) -> str:
+    """`rate`: not of a restored job, most of whose rows may be of an earlier day."""
+    return f"job {view.id} ({view.name}) {view.status}{took(view, rate=rate)}"
 
 
-def took(view: JobView) -> str:
+def savepoint_line(view: JobView, made: SavepointView) -> str:
+    """What was saved, and how to go on from it."""
+    kept = "saved" if made.kind == "savepoint" else f"its last {made.kind} is kept"
+    positions = f"{len(made.sources)} position{'' if len(made.sources) == 1 else 's'}"
+    rows = f"{sum(made.written.values()):,} rows written"
+    return (
+        f"{kept}: epoch {made.epoch}, {positions}, {rows}; go on with "
+        f"`headrace run JOB_FILE --restore {view.id}`"
+    )
+
+
+def repeatable_lines(view: JobView) -> Sequence[str]:
+    return [
+        f"pipeline {pipeline.number} is not repeatable: {pipeline.not_repeatable}"
+        for pipeline in view.pipelines
+        if pipeline.repeatable is False
+    ]
+
+
+def checkpoints_table(views: Sequence[CheckpointView]) -> Table:
+    times = ("planned", "prepared", "completed")
+    rows = ("rows in", "rows out")
+    table = table_of("pipeline", "id", "kind", "status", *times, "took", "bytes", *rows)
+    for view in views:
+        at = (view.planned_at_ms, view.prepared_at_ms, view.completed_at_ms)
+        lasted = f"{view.duration_ms / 1000:.3f} s" if view.duration_ms is not None else "-"
+        counts = (f"{n:,}" if n is not None else "-" for n in (view.rows_in, view.rows_out))
+        table.add_row(
+            *(str(view.pipeline), str(view.id), view.kind, view.status),
+            *(moment(ms) if ms is not None else "-" for ms in at),
+            *(lasted, f"{view.size_bytes:,}"),
+            *counts,
+        )
+    return table
+
+
+def took(view: JobView, *, rate: bool = True) -> str:
     begin_ms = view.started_at_ms or view.created_at_ms
     if view.ended_at_ms is None:
         return ""
     seconds = (view.ended_at_ms - begin_ms) / 1000
     rows = sum(pipeline.rows_out for pipeline in view.pipelines)
-    rate = f", {rows / seconds:,.0f} rows/s" if rows and seconds > 0 else ""
-    return f" in {seconds:.1f} s{rate}"
+    per_s = f", {rows / seconds:,.0f} rows/s" if rate and rows and seconds > 0 else ""
+    return f" in {seconds:.1f} s{per_s}"
 
 
 def reason(view: JobView) -> str:

@@ -5,8 +5,8 @@ A coordinator that is away is waited for, within a limit: the job goes on withou
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
 
 from headrace.cli.interrupts import Interrupts
 from headrace.cli.local import Stopped
@@ -17,8 +17,11 @@ from headrace.model.job import JOB_ENDED
 
 POLL_S = 0.2
 COORDINATOR_AWAY_MAX_S = 600.0
-CANCEL_MAX_S = 60.0
-CANCEL_SILENCE_MAX_S = 8.0  # a coordinator that was killed is back by then, if it comes back
+LEAVE_MAX_S = 60.0  # for a job to end that was asked to
+LEAVE_SILENCE_MAX_S = 8.0  # a coordinator that was killed is back by then, if it comes back
+
+Way = Literal["cancel", "savepoint"]  # to end a job: as its command is called
+WISHES: Mapping[Way, str] = {"cancel": "to cancel", "savepoint": "for a savepoint"}
 
 
 class Display(Protocol):
@@ -67,36 +70,44 @@ class Watch:
                 raise Stopped
 
     def cancel(self, wanted: Interrupts) -> JobView | None:
-        """Cancel it and wait for its end; None when it had not ended within CANCEL_MAX_S.
+        """Cancel it and wait for its end; None when it had not ended within LEAVE_MAX_S.
 
         CoordinatorUnavailable when nobody answers: he who waits was told to leave.
         """
+        return self._leave(wanted, "cancel", self._client.cancel_job)
+
+    def savepoint(self, wanted: Interrupts) -> JobView | None:
+        """As `cancel`, with a savepoint. Refused: it can't have one, having not begun."""
+        return self._leave(wanted, "savepoint", self._client.savepoint_job)
+
+    def _leave(self, wanted: Interrupts, way: Way, ask: Callable[[str], JobView]) -> JobView | None:
         heard_s = self._clock.monotonic_s()
-        deadline_s = heard_s + CANCEL_MAX_S
+        deadline_s = heard_s + LEAVE_MAX_S
         asked = False
         while self._clock.monotonic_s() < deadline_s:
-            asked = asked or self._ask_to_cancel()
+            asked = asked or self._ask(ask)
             view = self._look()
             if view is not None and has_ended(view):
                 return view
             if view is not None:
                 heard_s = self._clock.monotonic_s()
-            elif self._clock.monotonic_s() - heard_s > CANCEL_SILENCE_MAX_S:
-                raise self._nobody_answers(asked=asked)
+            elif self._clock.monotonic_s() - heard_s > LEAVE_SILENCE_MAX_S:
+                raise self._nobody_answers(way, asked=asked)
             self._supervise()
             wanted.pause(POLL_S)
         return None
 
-    def _nobody_answers(self, *, asked: bool) -> CoordinatorUnavailable:
-        done = "was asked to cancel" if asked else "was NOT asked to cancel, and goes on"
+    def _nobody_answers(self, way: Way, *, asked: bool) -> CoordinatorUnavailable:
+        wish = WISHES[way]
+        done = f"was asked {wish}" if asked else f"was NOT asked {wish}, and goes on"
         return CoordinatorUnavailable(
-            f"no coordinator answered for {CANCEL_SILENCE_MAX_S:.0f} s; job {self._job_id} {done}. "
-            f"When one is back: `headrace job cancel {self._job_id}`"
+            f"no coordinator answered for {LEAVE_SILENCE_MAX_S:.0f} s; job {self._job_id} {done}. "
+            f"When one is back: `headrace job {way} {self._job_id}`"
         )
 
-    def _ask_to_cancel(self) -> bool:
+    def _ask(self, ask: Callable[[str], JobView]) -> bool:
         try:
-            self._client.cancel_job(self._job_id)
+            ask(self._job_id)
         except Unavailable:
             return False
         return True

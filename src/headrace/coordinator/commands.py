@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Collection
 
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
+from headrace.coordinator.restoring import Restored, restore
 from headrace.coordinator.secrets import without_secrets
 from headrace.errors import BadSetting, NotFound, Refused
 from headrace.jobfile.check import check_spec
+from headrace.jobfile.saving import opens
 from headrace.model.ids import Ids
+from headrace.model.job import JOB_ENDED, JobStatus
 from headrace.model.jobspec import JobSpec
 from headrace.seams import seam
 from headrace.store import jobs, wake
@@ -19,6 +23,31 @@ from headrace.store.jobs import Job
 from headrace.store.tx import in_tx
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
+# How a job can have ended that was asked for a savepoint, without that being anybody's mistake.
+SAVED = frozenset({JobStatus.SAVEPOINT_DONE, JobStatus.FINISHED})
+_NOT_BEGUN = (
+    "it has not begun, so there is nothing to save; wait until it is RUNNING, or cancel it with "
+    "`headrace job cancel {job}`"
+)
+CAN_NOT_SAVE = {
+    JobStatus.INITIALIZING: _NOT_BEGUN,
+    JobStatus.CREATED: _NOT_BEGUN,
+    JobStatus.PENDING: _NOT_BEGUN,
+    JobStatus.CANCELING: "it is being canceled, which beats a savepoint",
+    JobStatus.FAILING: (
+        "it keeps its last checkpoint; once it is FAILED, go on with "
+        "`headrace run JOB_FILE --restore {job}`"
+    ),
+    JobStatus.FAILED: (
+        "it has ended, and keeps its last checkpoint if it had one; go on with "
+        "`headrace run JOB_FILE --restore {job}`"
+    ),
+    JobStatus.SAVEPOINT_DONE: (
+        "it has its savepoint; go on with `headrace run JOB_FILE --restore {job}`"
+    ),
+    JobStatus.CANCELED: "it has ended, and nothing of it is left to save; run its file anew",
+    JobStatus.FINISHED: "it has ended, and all of it was read; there is nothing to save",
+}
 
 
 class Commands:
@@ -30,16 +59,7 @@ class Commands:
         self, spec: JobSpec, *, submission_key: str, job_id: str | None = None, group: str
     ) -> Job:
         """Accept a job. The same submission key gives the same job, in whatever state (C6)."""
-        if "\0" in submission_key:
-            raise BadSetting("a submission key can't hold a NUL character")
-        for what, name in (("job id", job_id or "x"), ("group", group)):
-            if not NAME.fullmatch(name):
-                raise BadSetting(
-                    f"{what} {name!r} can't be used; take up to 100 letters, digits, '.', '_' "
-                    "or '-', beginning with a letter or a digit"
-                )
-        spec = without_secrets(spec)
-        check_spec(spec)
+        spec = _checked(spec, submission_key, job_id=job_id, group=group)
         chosen, incarnation = job_id or self._ids.new(), self._ids.new()
 
         def work(conn: Connection) -> Job:
@@ -51,6 +71,7 @@ class Commands:
                 submission_key=submission_key,
                 group=group,
                 now_ms=self._clock.wall_ms(),
+                opening=_opening(spec),
             ):
                 # Said before, or at this moment at another node.
                 if (known := jobs.by_submission_key(conn, submission_key)) is not None:
@@ -64,6 +85,42 @@ class Commands:
         seam("submitted, before answer")
         return accepted
 
+    def restore(
+        self, spec: JobSpec, *, job_id: str, submission_key: str, group: str | None = None
+    ) -> Restored:
+        """Have a job that has ended go on from where it was, under this file."""
+        spec = _checked(spec, submission_key, job_id=job_id, group=group)
+
+        def work(conn: Connection) -> Restored:
+            restored = restore(
+                conn,
+                spec,
+                job_id=job_id,
+                submission_key=submission_key,
+                group=group,
+                now_ms=self._clock.wall_ms(),
+            )
+            wake.notify(conn)
+            return restored
+
+        seam("before restore")
+        restored = in_tx(self._engine, work, stop=self.stopping)
+        seam("restored, before answer")
+        return restored
+
+    def savepoint(self, job_id: str) -> Job:
+        """Ask for the end of a job, so that it can be restored. Said twice it is said once."""
+
+        def work(conn: Connection) -> Job:
+            job = _found(conn, job_id)
+            if not (job.wanted_savepoint and job.status in SAVED):
+                _check_can_save(job)
+                jobs.want_savepoint(conn, job_id)
+                wake.notify(conn)
+            return _found(conn, job_id)
+
+        return in_tx(self._engine, work, stop=self.stopping)
+
     def cancel(self, job_id: str) -> Job:
         """Ask for the end of a job. One that has ended stays as it is."""
 
@@ -74,6 +131,38 @@ class Commands:
             return _found(conn, job_id)
 
         return in_tx(self._engine, work, stop=self.stopping)
+
+
+def _checked(
+    spec: JobSpec, submission_key: str, *, job_id: str | None, group: str | None
+) -> JobSpec:
+    """The job without its secrets, if all that came with it can be used."""
+    if "\0" in submission_key:
+        raise BadSetting("a submission key can't hold a NUL character")
+    for what, name in (("job id", job_id), ("group", group)):
+        if name is not None and not NAME.fullmatch(name):
+            raise BadSetting(
+                f"{what} {name!r} can't be used; take up to 100 letters, digits, '.', '_' "
+                "or '-', beginning with a letter or a digit"
+            )
+    spec = without_secrets(spec)
+    check_spec(spec)
+    return spec
+
+
+def _opening(spec: JobSpec) -> Collection[int]:
+    """Pipelines of which a sink does something before the first row."""
+    return [p.number for p in spec.pipelines if any(opens(sink.options) for sink in p.sinks)]
+
+
+def _check_can_save(job: Job) -> None:
+    if job.wanted_cancel and job.status not in JOB_ENDED:
+        raise Refused(
+            f"job {job.id!r} is {job.status} and is being canceled: that beats a savepoint; "
+            "submit it again once it has ended"
+        )
+    if (way_out := CAN_NOT_SAVE.get(job.status)) is not None:
+        raise Refused(f"job {job.id!r} is {job.status}: {way_out.format(job=job.id)}")
 
 
 def _found(conn: Connection, job_id: str) -> Job:

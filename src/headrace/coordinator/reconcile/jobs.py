@@ -3,14 +3,15 @@
 admit     all pipelines get a task at once, when all of them can have a slot
 stop      a job that fails or is cancelled has its executions stopped
 settle    what an ended execution left open is finished or aborted, by a control task (E6)
-end       the job's status follows from its pipelines'
+save      a job that is to end with a savepoint has its executions told
+end       the job's status follows from its pipelines', and what a restore needs is kept
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 from sqlalchemy import Connection
@@ -18,6 +19,7 @@ from sqlalchemy import Connection
 from headrace.clock import Clock
 from headrace.coordinator.attempts import is_overdue
 from headrace.coordinator.payloads import unreadable
+from headrace.coordinator.reconcile.saving import is_saved, keep, saving_waits_for
 from headrace.model.ids import Ids
 from headrace.model.job import (
     JOB_ENDED,
@@ -28,7 +30,7 @@ from headrace.model.job import (
     next_job_status,
 )
 from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
-from headrace.store import epochs, jobs, tasks, workers
+from headrace.store import epochs, jobs, savepoints, tasks, workers
 from headrace.store.jobs import Job, Pipeline
 from headrace.store.tasks import Task
 
@@ -36,6 +38,9 @@ log = logging.getLogger(__name__)
 
 WAITING = frozenset({JobStatus.CREATED, JobStatus.PENDING})
 ENDING = frozenset({JobStatus.CANCELING, JobStatus.FAILING})
+STOPPING = ENDING | {JobStatus.DOING_SAVEPOINT}
+# What a pipeline said in the meantime is not why the job is so.
+UNBLAMED = frozenset({JobStatus.CANCELING, JobStatus.FINISHED, JobStatus.SAVEPOINT_DONE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +48,7 @@ class _View:
     job: Job
     pipelines: Sequence[Pipeline]
     tasks: Sequence[Task]
+    saved: bool
 
     @classmethod
     def read(cls, conn: Connection, job_id: str) -> _View | None:
@@ -51,13 +57,16 @@ class _View:
 
     @classmethod
     def of(cls, conn: Connection, job: Job) -> _View:
-        return cls(job, jobs.pipelines_of(conn, job.id), tasks.of_job(conn, job.id))
+        pipelines = jobs.pipelines_of(conn, job.id)
+        return cls(job, pipelines, tasks.of_job(conn, job.id), is_saved(conn, job, pipelines))
 
     def next_status(self) -> JobStatus:
         return next_job_status(
             self.job.status,
             [p.status for p in self.pipelines],
             cancel_wanted=self.job.wanted_cancel,
+            savepoint_wanted=self.job.wanted_savepoint,
+            saved=self.saved,
         )
 
     def task_of(self, pipeline: Pipeline, kind: TaskKind) -> Task | None:
@@ -92,10 +101,10 @@ class Jobs:
             return _waits_for(conn, view) != job.waits_for
         if view.next_status() is not view.job.status:
             return True
+        if view.job.status in STOPPING and _end_waits_for(conn, view) != view.job.waits_for:
+            return True
         return view.job.status in ENDING and (
-            _unwound(view)
-            or _settle_waits_for(conn, view) != view.job.waits_for
-            or any(self._is_given_up(conn, settle) for _, settle in view.settling())
+            _unwound(view) or any(self._is_given_up(conn, settle) for _, settle in view.settling())
         )
 
     def reconcile(self, conn: Connection, key: str) -> None:
@@ -108,14 +117,22 @@ class Jobs:
             self._move(conn, view, target)
         if target in ENDING and (view := _View.read(conn, key)):
             self._wind_down(conn, view)
+        if target in STOPPING:
             self._tell_what_it_waits_for(conn, key)
 
     def _move(self, conn: Connection, view: _View, target: JobStatus) -> None:
         check_job_transition(view.job.id, view.job.status, target)
         error = next((p.error for p in view.pipelines if p.error), None)
-        if target in {JobStatus.CANCELING, JobStatus.FINISHED}:
+        if target in UNBLAMED:
             error = None
-        jobs.change(conn, view.job, target, now_ms=self._clock.wall_ms(), error=error)
+        now_ms = self._clock.wall_ms()
+        if not jobs.change(conn, view.job, target, now_ms=now_ms, error=error):
+            return
+        if target is JobStatus.DOING_SAVEPOINT:
+            for worker in savepoints.mark_tasks(conn, view.job.id):
+                self._ring_worker(worker)
+        elif target in JOB_ENDED:
+            keep(conn, view.job, view.pipelines, target, now_ms=now_ms)
         log.info("job moved", extra={"job": view.job.id, "from": view.job.status, "to": target})
 
     def _admit(self, conn: Connection, view: _View) -> JobStatus:
@@ -140,7 +157,12 @@ class Jobs:
                 group=view.job.group,
                 job_id=view.job.id,
                 pipeline=pipeline.number,
-                payload={"retry_times": env.retry_times, "retry_interval_s": env.retry_interval_s},
+                payload={
+                    "retry_times": env.retry_times,
+                    "retry_interval_s": env.retry_interval_s,
+                    "retained": env.checkpoint_retained,
+                    "checkpoint_timeout_ms": env.checkpoint_timeout_ms,
+                },
                 now_ms=now_ms,
             )
             jobs.change_pipeline(
@@ -166,13 +188,13 @@ class Jobs:
         tasks.cancel_unclaimed(conn, view.job.id, now_ms=now_ms)
         # Read again: a report may have moved a pipeline while the tasks' locks were waited for.
         pipelines = jobs.pipelines_of(conn, view.job.id)
-        view = _View(view.job, pipelines, tasks.of_job(conn, view.job.id))
+        view = replace(view, pipelines=pipelines, tasks=tasks.of_job(conn, view.job.id))
         for pipeline in view.pipelines:
             if view.runs_no_more(pipeline):
                 self._settle(conn, view, pipeline, now_ms=now_ms)
 
     def _settle(self, conn: Connection, view: _View, pipeline: Pipeline, *, now_ms: int) -> None:
-        open_epoch = epochs.open_one(conn, view.job.incarnation, pipeline.number)
+        open_epoch = _oldest_open(conn, view.job, pipeline)
         settle = view.task_of(pipeline, TaskKind.SETTLE)
         failing = pipeline.status is PipelineStatus.FAILING
         end = PipelineStatus.FAILED if failing else PipelineStatus.CANCELED
@@ -209,7 +231,7 @@ class Jobs:
     def _tell_what_it_waits_for(self, conn: Connection, key: str) -> None:
         if (view := _View.read(conn, key)) is None:
             return
-        waits_for = _settle_waits_for(conn, view)
+        waits_for = _end_waits_for(conn, view)
         if waits_for != view.job.waits_for:
             now_ms, status = self._clock.wall_ms(), view.job.status
             jobs.change(conn, view.job, status, now_ms=now_ms, waits_for=waits_for)
@@ -218,6 +240,10 @@ class Jobs:
 def _open_job(conn: Connection, job_id: str) -> Job | None:
     job = jobs.get(conn, job_id)
     return job if job is not None and job.status not in JOB_ENDED else None
+
+
+def _oldest_open(conn: Connection, job: Job, pipeline: Pipeline) -> epochs.Epoch | None:
+    return next(iter(epochs.all_open(conn, job.incarnation, pipeline.number)), None)
 
 
 def _is_waiting(job: Job) -> bool:
@@ -233,13 +259,15 @@ def _unwound(view: _View) -> bool:
     return any(settle is None or settle.status in ENDED for settle in settling)
 
 
-def _settle_waits_for(conn: Connection, view: _View) -> str | None:
-    """What an ending job waits for: a worker to settle an epoch, when there is none."""
+def _end_waits_for(conn: Connection, view: _View) -> str | None:
+    """What a job that is to end waits for: a worker, when there is none."""
+    if view.job.status is JobStatus.DOING_SAVEPOINT:
+        return saving_waits_for(conn, view.job, view.tasks)
     group = view.job.group
     waiting = [p for p, settle in view.settling() if settle.status is TaskStatus.PLANNED]
     if not waiting or group in workers.slots_by_group(conn):
         return None
-    found = epochs.open_one(conn, view.job.incarnation, waiting[0].number)
+    found = _oldest_open(conn, view.job, waiting[0])
     epoch = f"epoch {found.epoch} of " if found else ""
     return f"a worker in group {group!r} to settle {epoch}pipeline {waiting[0].number}"
 

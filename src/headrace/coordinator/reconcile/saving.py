@@ -1,0 +1,83 @@
+"""Savepoints, as the leader sees them: who ended with one, and what is kept of a job that ended.
+
+What is kept goes into the transaction that ends the job: whoever sees SAVEPOINT_DONE can restore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sqlalchemy import Connection
+
+from headrace.model.epoch import EpochKind
+from headrace.model.job import JobStatus, PipelineStatus
+from headrace.model.task import TaskKind, TaskStatus
+from headrace.store import checkpoints, ready, savepoints, workers
+from headrace.store.jobs import Job, Pipeline
+from headrace.store.savepoints import Savepoint
+from headrace.store.tasks import Task
+
+# What of a job that ended so is kept. Of any other nothing is: there is nothing to go on with.
+KEPT = {JobStatus.SAVEPOINT_DONE: EpochKind.SAVEPOINT, JobStatus.FAILED: EpochKind.CHECKPOINT}
+
+
+def is_saved(conn: Connection, job: Job, pipelines: Sequence[Pipeline]) -> bool:
+    """Whether all its pipelines have ended, and one of them did so with a savepoint."""
+    if not job.wanted_savepoint or any(p.status is not PipelineStatus.FINISHED for p in pipelines):
+        return False
+    kinds = {checkpoints.kind_of(conn, job.incarnation, p.number, p.epoch) for p in pipelines}
+    return EpochKind.SAVEPOINT in kinds
+
+
+def keep(
+    conn: Connection, job: Job, pipelines: Sequence[Pipeline], end: JobStatus, *, now_ms: int
+) -> None:
+    """Keep where the job can be restored, if it can; forget what only a running job needs."""
+    kind = KEPT.get(end)
+    if kind is EpochKind.SAVEPOINT or (kind and any(p.epoch > 0 for p in pipelines)):
+        savepoints.put(conn, _savepoint(conn, job, pipelines, kind, now_ms=now_ms))
+    elif not _never_began(pipelines, end):
+        savepoints.delete(conn, job.incarnation)
+    # An epoch that could not be settled may be resumed by a restore, with who was ready in it.
+    left_open = checkpoints.open_ones(conn, job.incarnation)
+    ready.forget(conn, job.incarnation, but=left_open.keys())
+
+
+def _never_began(pipelines: Sequence[Pipeline], end: JobStatus) -> bool:
+    """A restored job that was cancelled while it waited: it left its savepoint as it was."""
+    return end is JobStatus.CANCELED and all(p.task_id is None for p in pipelines)
+
+
+def _savepoint(
+    conn: Connection, job: Job, pipelines: Sequence[Pipeline], kind: EpochKind, *, now_ms: int
+) -> Savepoint:
+    read = [
+        source
+        for p in pipelines
+        for source in checkpoints.ready_by(conn, job.incarnation, p.number, p.epoch)
+    ]
+    return Savepoint(
+        incarnation=job.incarnation,
+        job_id=job.id,
+        kind=kind,
+        epoch=max(p.epoch for p in pipelines),
+        positions={source: at for p in pipelines for source, at in p.positions.items()},
+        ready=read,
+        written={sink: rows for p in pipelines for sink, rows in p.written.items()},
+        made_at_ms=now_ms,
+    )
+
+
+def saving_waits_for(conn: Connection, job: Job, tasks: Sequence[Task]) -> str | None:
+    """What a job waits for that is to end with a savepoint: a worker, when there is none."""
+    waiting = [
+        task
+        for task in tasks
+        if task.kind is TaskKind.PIPELINE and task.status is TaskStatus.PLANNED
+    ]
+    if not waiting or job.group in workers.slots_by_group(conn):
+        return None
+    return (
+        f"a worker in group {job.group!r} to finish pipeline {waiting[0].pipeline} "
+        "for its savepoint"
+    )
