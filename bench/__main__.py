@@ -6,6 +6,7 @@ python -m bench [NAME] [--quick]
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
@@ -20,6 +21,8 @@ BENCHES: Mapping[str, str] = {
     "sync": "no-op tasks claimed and finished per second",
     "first_row": "command to first committed row",
     "demo": "the demo job against a hand-written script",
+    "epochs": "the demo job in 1, 10 and 100 epochs against the script",
+    "failover": "SIGKILL of the leader to the next completed epoch",
 }
 
 
@@ -28,6 +31,8 @@ def main() -> int:
     parser.add_argument("name", nargs="?", choices=sorted(BENCHES), help="only this one")
     parser.add_argument("--quick", action="store_true", help="smaller, into results/quick/")
     asked = parser.parse_args()
+    # Asked to stop it unwinds, and takes with it what it started.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     folder = RESULTS / "quick" if asked.quick else RESULTS
     print(HEADING, flush=True)
     failed = 0

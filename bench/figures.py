@@ -44,6 +44,11 @@ def turns(pairs: int) -> list[tuple[Side, Side]]:
     return [("ours", "peer") if pair % 2 == 0 else ("peer", "ours") for pair in range(pairs)]
 
 
+def rotations(who: Sequence[T], *, rounds: int) -> list[list[T]]:
+    """The order of each round: everybody moves one place on, so that nobody always goes first."""
+    return [[who[(place + turn) % len(who)] for place in range(len(who))] for turn in range(rounds)]
+
+
 def in_turns(
     measure: Callable[[Side], T], *, pairs: int, warm_up_pairs: int
 ) -> tuple[list[T], list[T]]:

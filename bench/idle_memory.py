@@ -6,14 +6,12 @@ coordinator holds above it is our own.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx2
-
-from bench.processes import HEALTH_TIMEOUT_S, START_MAX_S, child, leading, until
+from bench.bare import PEER_IS, bare_app
+from bench.processes import leading
 from bench.result import Result, made
 from bench.stores import KINDS, stores, workplace
 
@@ -33,7 +31,7 @@ def run(*, quick: bool) -> Iterator[Result]:
         unit="MB",
         aim=(AIM_MB, f"under {AIM_MB:.0f} MB resident on SQLite"),
         met=found["sqlite"] < AIM_MB,
-        peer_is="a FastAPI + uvicorn + SQLAlchemy application that only answers /health",
+        peer_is=PEER_IS,
         idle_s=idle_s,
         resident_mb_by_store={kind: round(value, 1) for kind, value in found.items()},
     )
@@ -47,21 +45,7 @@ def _ours_mb(kind: str, folder: Path, idle_s: float) -> float:
 
 
 def _peer_mb(folder: Path, idle_s: float) -> float:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = ["-m", "bench.peer_app", str(port), str(folder / "peer.db")]
-    with child("peer_app", command, folder=folder) as started:
-
-        def answers() -> bool:
-            started.check()
-            try:
-                url = f"http://127.0.0.1:{port}/health"
-                return httpx2.get(url, timeout=HEALTH_TIMEOUT_S, trust_env=False).is_success
-            except httpx2.TransportError:  # not serving yet: asked again, within the limit
-                return False
-
-        until(answers, limit_s=START_MAX_S, what="the peer application answers")
+    with bare_app(folder) as started:
         time.sleep(idle_s)
         started.check()
         return started.rss_mb()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -71,6 +72,11 @@ class Child:
     def rss_mb(self) -> float:
         return psutil.Process(self.popen.pid).memory_info().rss / 1e6
 
+    def kill(self) -> None:
+        """SIGKILL to its whole group; it is dead when this returns."""
+        os.killpg(self.popen.pid, signal.SIGKILL)
+        self.popen.wait(KILL_MAX_S)
+
     def end(self) -> None:
         """Ask it to stop, then insist; nothing of its group is left."""
         if self.popen.poll() is None:
@@ -114,6 +120,12 @@ def child(
         started.end()
 
 
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
 @dataclass(frozen=True, slots=True)
 class Coordinator:
     child: Child
@@ -132,13 +144,13 @@ class Coordinator:
 
 @contextmanager
 def coordinator(
-    store_url: str, *, folder: Path, name: str = "coordinator"
+    store_url: str, *, folder: Path, name: str = "coordinator", port: int = 0
 ) -> Generator[Coordinator]:
-    """A coordinator that serves; whether it leads depends on who else is there."""
+    """A coordinator that serves; whether it leads depends on who else is there. Port 0: any."""
     address = folder / f"{name}.address"
     address.unlink(missing_ok=True)
     command = ["-m", "headrace.cli.main", "coordinator", "--store", store_url]
-    command += ["--bind", "127.0.0.1:0", "--address-file", str(address)]
+    command += ["--bind", f"127.0.0.1:{port}", "--address-file", str(address)]
     with child(name, command, folder=folder) as started:
 
         def serves() -> bool:

@@ -1,4 +1,4 @@
-"""What a bench found: a JSON file for programs, a line for people."""
+"""What a bench found: a JSON file for programs, a line for people, and words while they wait."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -20,28 +21,31 @@ RESULTS = ROOT / "bench" / "results"
 GIT_LIMIT_S = 10
 FIELDS = ("name", "ours", "peer", "unit", "ratio", "aim", "met", "details")
 HEADING = (
-    f"{'bench':<18}{'ours':>12}{'peer':>12}  {'unit':<15}{'ratio':>7}{'aim':>9}  {'met':<4} load"
+    f"{'bench':<28}{'ours':>12}{'peer':>12}  {'unit':<15}{'ratio':>7}{'aim':>9}  {'met':<4} load"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`ratio` is ours / peer. `aim` is what `details["aim"]` says in words."""
+    """`ratio` is ours / peer. `aim` is what `details["aim"]` says in words; None: nothing is
+    promised, and the figure is there to be known."""
 
     name: str
     ours: float
     peer: float
     unit: str
     ratio: float
-    aim: float
-    met: bool
+    aim: float | None
+    met: bool | None
     details: Mapping[str, Any]
 
     def line(self) -> str:
         load = self.details["machine"]["load_average_at_start"][0]
+        aim = "-" if self.aim is None else f"{self.aim:,.2f}"
+        met = "-" if self.met is None else "yes" if self.met else "no"
         return (
-            f"{self.name:<18}{self.ours:>12,.2f}{self.peer:>12,.2f}  {self.unit:<15}"
-            f"{self.ratio:>7.2f}{self.aim:>9,.2f}  {'yes' if self.met else 'no':<4} {load}"
+            f"{self.name:<28}{self.ours:>12,.2f}{self.peer:>12,.2f}  {self.unit:<15}"
+            f"{self.ratio:>7.2f}{aim:>9}  {met:<4} {load}"
         )
 
     def write(self, folder: Path) -> Path:
@@ -57,12 +61,13 @@ def made(
     ours: float,
     peer: float,
     unit: str,
-    aim: tuple[float, str],
-    met: bool,
+    aim: tuple[float | None, str],
+    met: bool | None,
     ratio: float | None = None,
     **details: Any,
 ) -> Result:
-    """A result with its ratio worked out and the machine described. `aim`: number and words."""
+    """A result with its ratio worked out and the machine described. `aim`: number and words;
+    without a number `met` is None, too."""
     number, words = aim
     return Result(
         name=name,
@@ -74,6 +79,11 @@ def made(
         met=met,
         details={"aim": words, "machine": machine(), **details},
     )
+
+
+def say(text: str) -> None:
+    """How far a bench is. Results alone go to stdout."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def machine() -> dict[str, Any]:

@@ -7,12 +7,17 @@ import re
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
 from bench.__main__ import BENCHES
-from bench.figures import Better, Side, differing, in_turns, percentile, reaches, turns
+from bench.epochs import PACE_MS, ROWS, THE_SCRIPT, spec
+from bench.figures import Better, Side, differing, in_turns, percentile, reaches, rotations, turns
 from bench.http import BadAnswer, content_length
 from bench.processes import NotMeasured, until
 from bench.result import FIELDS, HEADING, RESULTS, made
+from headrace.connectors.connector import Setting
+from headrace.connectors.fake import FakeSource
+from headrace.model.jobspec import JobSpec
 from tools.tree import ROOT
 
 WRITTEN = sorted(RESULTS.glob("*.json"))
@@ -43,6 +48,38 @@ def test_an_aim_is_reached_from_its_own_side(
 
 def test_each_side_goes_first_in_every_other_pair() -> None:
     assert turns(3) == [("ours", "peer"), ("peer", "ours"), ("ours", "peer")]
+
+
+def test_in_each_round_everybody_moves_one_place_on() -> None:
+    assert rotations((1, 10, THE_SCRIPT), rounds=2) == [[1, 10, 0], [10, 0, 1]]
+
+
+@pytest.mark.parametrize("epochs", [1, 10, 100])
+def test_a_job_of_so_many_epochs_is_planned_in_so_many(epochs: int) -> None:
+    asked = JobSpec.model_validate(spec(ROWS, epochs=epochs))
+    (pipeline,), env = asked.pipelines, asked.env
+    interval_ms = env.checkpoint_interval_ms
+    source = FakeSource(
+        "made",
+        Setting(
+            job="epochs",
+            incarnation="any",
+            pipeline=pipeline.number,
+            parallelism=env.parallelism,
+            streaming=False,
+            warehouse="",
+            checkpoint_interval_ms=interval_ms,
+            options=pipeline.sources[0].options,
+        ),
+    )
+    rows: list[int | None] = []
+    position: JsonValue = None
+    while part := source.plan(position, rows_max=None if interval_ms is None else ROWS):
+        rows.append(part.rows)
+        assert part.lasts_ms <= PACE_MS
+        position = part.after
+
+    assert rows == [ROWS // epochs] * epochs
 
 
 def test_the_first_pairs_are_measured_and_thrown_away() -> None:
@@ -90,14 +127,22 @@ def test_a_result_is_written_with_its_ratio_and_shown_in_columns(tmp_path: Path)
     assert result.line().index("yes") == HEADING.index("met")
 
 
+def test_a_result_that_nothing_is_promised_of_is_neither_met_nor_missed() -> None:
+    result = made("made", ours=2.0, peer=4.0, unit="s", aim=(None, "no promise"), met=None)
+
+    assert result.line().split()[-3:-1] == ["-", "-"]
+
+
 @pytest.mark.parametrize("path", WRITTEN, ids=lambda path: path.stem)
 def test_a_kept_result_has_every_field_and_names_what_it_was_measured_against(path: Path) -> None:
     found = json.loads(path.read_text(encoding="utf-8"))
 
     assert tuple(found) == FIELDS
     assert found["name"] == path.stem
-    assert all(isinstance(found[name], int | float) for name in ("ours", "peer", "ratio", "aim"))
-    assert isinstance(found["met"], bool)
+    assert all(isinstance(found[name], int | float) for name in ("ours", "peer", "ratio"))
+    assert isinstance(found["aim"], int | float | None)
+    assert isinstance(found["met"], bool) is (found["aim"] is not None)
+    assert found["details"]["aim"]
     assert found["details"]["peer_is"]
     assert len(found["details"]["machine"]["load_average_at_start"]) == 3
 

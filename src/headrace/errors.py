@@ -66,7 +66,8 @@ class BadSetting(Refused):
 class NotFound(Refused):
     def __init__(self, kind: str, key: str) -> None:
         self.kind, self.key = kind, key
-        super().__init__(f"there is no {kind} {key!r}")
+        way_out = "; `headrace job list` shows those there are" if kind == "job" else ""
+        super().__init__(f"there is no {kind} {key!r}{way_out}")
 
 
 class IllegalTransition(Refused):

@@ -77,7 +77,7 @@ def test_our_own_page_and_programs_that_are_no_browser_are_heard(
 ) -> None:
     missing = error_of(shared.post("/v1/jobs/x/cancel", headers=said), 404)
 
-    assert missing["message"] == "there is no job 'x'"
+    assert missing["message"].startswith("there is no job 'x'; ")
 
 
 def test_a_page_may_cause_a_read_whose_answer_its_browser_keeps_from_it(

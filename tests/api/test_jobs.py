@@ -55,7 +55,7 @@ def test_a_job_that_does_not_exist_is_404_with_its_name(shared: TestClient, path
 
     assert error_of(answer, 404) == {
         "kind": "NotFound",
-        "message": "there is no job 'nobody'",
+        "message": "there is no job 'nobody'; `headrace job list` shows those there are",
     }
 
 

@@ -140,7 +140,7 @@ def test_what_is_asked_of_a_job_that_does_not_exist_is_404(shared: TestClient) -
         shared.get("/v1/jobs/nobody/checkpoints"),
         shared.post("/v1/jobs", json=restoring(streaming(), restore="nobody")),
     ):
-        assert error_of(answer, 404)["message"] == "there is no job 'nobody'"
+        assert error_of(answer, 404)["message"].startswith("there is no job 'nobody'; ")
 
 
 def test_a_job_that_waits_can_not_be_saved(api: TestClient) -> None:

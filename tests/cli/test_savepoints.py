@@ -273,5 +273,7 @@ def _until_it_has_checkpoints(commands: Commands, job: str, above: int = 0) -> N
 def test_a_restore_of_nothing_is_refused_and_nothing_is_left_running(commands: Commands) -> None:
     refused = commands.start("run", commands.job_file(7), "--restore", "nobody").ends(2)
 
-    assert refused.err.splitlines()[-1] == "headrace: there is no job 'nobody'"
+    assert refused.err.splitlines()[-1] == (
+        "headrace: there is no job 'nobody'; `headrace job list` shows those there are"
+    )
     assert commands.children() == []

@@ -7,7 +7,7 @@ from itertools import count
 
 from sqlalchemy import select
 
-from headrace.coordinator.attempts import SETTLE_DEADLINE_MS
+from headrace.coordinator.reconcile.jobs import SETTLE_DEADLINE_S
 from headrace.model.job import JobStatus
 from headrace.model.jobspec import JobSpec, PluginSpec
 from headrace.model.task import Claim, TaskKind
@@ -127,7 +127,7 @@ def left_open(desk: Desk) -> str:
     desk.report("w1", failed(claim))
     desk.passes()
     assert len(desk.tasks(job, TaskKind.SETTLE)) == 1
-    desk.clock.advance(SETTLE_DEADLINE_MS / 1000 + 1)
+    desk.clock.advance(SETTLE_DEADLINE_S + 1)
     desk.passes()
     assert desk.status(job) is JobStatus.FAILED
     return job

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 
 import pytest
-from sqlalchemy import insert, select
+from sqlalchemy import Connection, insert, select, update
 
 from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec, PluginSpec
 from headrace.model.task import Claim
+from headrace.protocol.messages import Acknowledged, Report
 from headrace.protocol.payloads import PipelinePayload
+from headrace.store import ready
 from headrace.store.engine import reading, writing
 from headrace.store.schema import ready_sources
 from tests.coordinator.desk import Desk
-from tests.coordinator.specs import completed, failed, planned, prepared, spec, succeeded
+from tests.coordinator.office import BOUND_S, opened
+from tests.coordinator.specs import ROWS, completed, failed, planned, prepared, spec, succeeded
 
 
 def two_sources() -> JobSpec:
@@ -44,6 +47,7 @@ def epoch(desk: Desk, claim: Claim, number: int, *ready: str) -> None:
         assert desk.report("w1", report, holds=[claim]).held
 
 
+@pytest.mark.req("K1")
 def test_a_single_source_that_is_ready_is_kept_before_it_is_acknowledged(desk: Desk) -> None:
     _, claim = desk.given(two_sources())
     desk.report("w1", planned(claim), holds=[claim])
@@ -53,6 +57,7 @@ def test_a_single_source_that_is_ready_is_kept_before_it_is_acknowledged(desk: D
     assert rows(desk) == [("FakeSource-2", 1)]
 
 
+@pytest.mark.req("K1", "K2")
 def test_the_next_execution_is_told_who_was_ready_under_the_next_leader_too(desk: Desk) -> None:
     _, claim = desk.given(two_sources())
     epoch(desk, claim, 1, "FakeSource-2")
@@ -66,6 +71,7 @@ def test_the_next_execution_is_told_who_was_ready_under_the_next_leader_too(desk
     assert payload.restore.epoch == 1
 
 
+@pytest.mark.req("K1", "K2", "K6")
 def test_a_pipeline_does_not_end_while_one_of_its_sources_is_not_ready(desk: Desk) -> None:
     job, claim = desk.given(two_sources())
     epoch(desk, claim, 1, "FakeSource-2")
@@ -75,6 +81,7 @@ def test_a_pipeline_does_not_end_while_one_of_its_sources_is_not_ready(desk: Des
     assert ("COMPLETED" in {kind for _, kind, _ in desk.epochs(job)}) is False
 
 
+@pytest.mark.req("K2")
 def test_with_a_full_set_the_completed_point_ends_it(desk: Desk) -> None:
     job, claim = desk.given(two_sources())
     epoch(desk, claim, 1, "FakeSource-2")
@@ -86,6 +93,7 @@ def test_with_a_full_set_the_completed_point_ends_it(desk: Desk) -> None:
     assert desk.epochs(job)[-1] == (3, "COMPLETED", "COMPLETED")
 
 
+@pytest.mark.req("K1")
 def test_said_twice_the_first_epoch_stands(desk: Desk) -> None:
     _, claim = desk.given(two_sources())
     report = prepared(claim, ready=("FakeSource-2",))
@@ -95,6 +103,7 @@ def test_said_twice_the_first_epoch_stands(desk: Desk) -> None:
     assert rows(desk) == [("FakeSource-2", 1)]
 
 
+@pytest.mark.req("K4")
 def test_a_name_that_is_no_source_of_the_pipeline_is_ignored_with_a_warning(
     desk: Desk, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -111,3 +120,102 @@ def test_a_name_that_is_no_source_of_the_pipeline_is_ignored_with_a_warning(
     desk.passes()
     assert desk.status(job) is JobStatus.FINISHED
     assert any(getattr(record, "source", None) == "stranger" for record in caplog.records)
+
+
+@pytest.mark.req("K2")
+def test_restoring_twice_changes_nothing(desk: Desk) -> None:
+    job, claim = desk.given(two_sources())
+    epoch(desk, claim, 1, "FakeSource-2")
+    told: list[object] = []
+    for _ in range(2):
+        desk.take_over()
+        desk.report("w1", failed(claim), holds=[])
+        desk.clock.advance(10)
+        desk.passes()
+        [assignment] = desk.sync("w1").assignments
+        claim = assignment.claim
+        told.append(assignment.payload["restore"])
+    assert told[0] == told[1]
+    assert rows(desk) == [("FakeSource-2", 1)]
+    assert desk.epochs(job) == [(1, "CHECKPOINT", "COMPLETED")]
+
+
+@pytest.mark.req("K4")
+def test_without_a_set_a_pipeline_begins_with_an_empty_one(desk: Desk) -> None:
+    desk.register("w1")
+    desk.submit(two_sources())
+    desk.passes()
+    [assignment] = desk.sync("w1").assignments
+    assert PipelinePayload.model_validate(assignment.payload).restore.ready == ()
+
+
+@pytest.mark.req("K4")
+def test_a_set_that_can_not_be_true_fails_the_job_with_the_reason(desk: Desk) -> None:
+    job, claim = desk.given(two_sources())
+    epoch(desk, claim, 1)
+    with writing(desk.store) as conn:
+        conn.execute(
+            insert(ready_sources).values(
+                incarnation=desk.job(job).incarnation, pipeline=1, source="FakeSource-1", epoch=77
+            )
+        )
+    desk.report("w1", failed(claim), holds=[])
+    desk.clock.advance(10)
+    desk.passes()
+    assert not desk.sync("w1").assignments
+    desk.passes()
+    assert desk.status(job) is JobStatus.FAILED
+    assert "source 'FakeSource-1' is ready to close since epoch 77" in str(desk.job(job).error)
+
+
+def say(desk: Desk, report: Report, claim: Claim) -> Acknowledged:
+    """As the writer takes it: one report that can't be recorded is set apart from the others."""
+    with opened(desk) as office:
+        [asked] = office.batch(office.sync("w1", holds=[claim], reports=[report], free={}))
+        [acknowledged] = asked.result(BOUND_S).acknowledged
+    return acknowledged
+
+
+@pytest.mark.req("K4")
+def test_an_end_that_meets_a_corrupt_set_fails_the_job_and_does_not_hang(desk: Desk) -> None:
+    job, claim = desk.given(two_sources())
+    epoch(desk, claim, 1, "FakeSource-1")
+    with writing(desk.store) as conn:
+        conn.execute(update(ready_sources).values(epoch=-5))
+    assert not say(desk, succeeded(claim), claim).held
+    desk.passes()
+    assert desk.status(job) is JobStatus.FAILED
+    assert "ready to close since epoch -5" in str(desk.job(job).error)
+
+
+@pytest.mark.req("K4")
+def test_a_set_that_can_not_be_written_fails_the_job_with_the_reason(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, claim = desk.given(two_sources())
+    desk.report("w1", planned(claim), holds=[claim])
+
+    def refused(conn: Connection, at: object, sources: object) -> None:
+        conn.execute(insert(ready_sources).values(incarnation=None, pipeline=1, source="", epoch=1))
+
+    monkeypatch.setattr(ready, "add", refused)
+    assert not say(desk, prepared(claim, ready=("FakeSource-1",)), claim).held
+    desk.passes()
+    assert "report EPOCH_PREPARED can't be recorded" in str(desk.pipeline(job).error)
+    assert desk.epochs(job) == [(1, "CHECKPOINT", "PLANNED")]
+    assert rows(desk) == []
+
+
+@pytest.mark.req("K5")
+def test_an_execution_that_takes_over_goes_on_after_the_last_completed_epoch(desk: Desk) -> None:
+    _, claim = desk.given(spec(retry_times=3))
+    for report in (planned(claim), prepared(claim, ready=()), completed(claim)):
+        desk.report("w1", report, holds=[claim])
+    desk.take_over()
+    desk.report("w1", failed(claim))
+
+    [assignment] = desk.sync("w1").assignments
+
+    restore = PipelinePayload.model_validate(assignment.payload).restore
+    assert (restore.epoch, restore.open) == (1, ())
+    assert restore.positions == {"FakeSource-1": ROWS}

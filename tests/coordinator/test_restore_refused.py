@@ -33,6 +33,7 @@ from tests.fakes import FakeClock
 
 BOUND_S = 20.0
 RACERS = 4
+FIRST_KEY = "key-1"  # as the desk numbers them
 
 
 def test_a_file_that_lost_a_source_is_refused_and_changes_nothing(desk: Desk) -> None:
@@ -44,7 +45,7 @@ def test_a_file_that_lost_a_source_is_refused_and_changes_nothing(desk: Desk) ->
         update={"pipelines": (pipeline.model_copy(update={"sources": (source,)}),)}
     )
 
-    with pytest.raises(Refused, match=r"has lost source 'FakeSource-1', .* it has source 'Fake"):
+    with pytest.raises(Refused, match=r"has lost source 'FakeSource-1' .* it has source 'Fake"):
         restored(desk, job, other)
 
     assert desk.status(job) is JobStatus.SAVEPOINT_DONE
@@ -110,6 +111,38 @@ def test_the_key_of_another_job_is_refused(desk: Desk) -> None:
 
     with pytest.raises(Refused, match="the submission key belongs to job 'other'"):
         restored(desk, job, key="taken")
+
+
+@pytest.mark.req("C6")
+def test_a_submission_that_is_repeated_after_a_restore_is_still_the_same_job(desk: Desk) -> None:
+    """A client that lost the answer, or a scheduler that tries again."""
+    job = stopped_with_savepoint(desk)
+    restored(desk, job, key="another")
+
+    again = desk.commands.submit(streaming(), submission_key=FIRST_KEY, group="default")
+
+    assert again.id == job
+
+
+def test_a_restore_under_the_key_of_the_first_submission_is_refused(desk: Desk) -> None:
+    """A scheduler that gives all it does for one job one key."""
+    job = stopped_with_savepoint(desk)
+
+    with pytest.raises(Refused, match=r"first submitted; give the restore a key of its own$"):
+        restored(desk, job, key=FIRST_KEY)
+
+    assert desk.status(job) is JobStatus.SAVEPOINT_DONE
+
+
+def test_the_key_of_another_jobs_restore_is_refused(desk: Desk) -> None:
+    one = stopped_with_savepoint(desk)
+    restored(desk, one, key="taken")
+    desk.commands.cancel(one)
+    desk.passes()
+    other = stopped_with_savepoint(desk)
+
+    with pytest.raises(Refused, match=f"the submission key belongs to job '{one}'"):
+        restored(desk, other, key="taken")
 
 
 def test_a_restore_whose_answer_was_lost_finds_itself(

@@ -27,15 +27,16 @@ T = TypeVar("T")
 START_MAX_S = 60.0
 POLL_S = 0.02
 END_MAX_S = 30.0
+QUICK_JVM = "-XX:TieredStopAtLevel=1"  # one that lives for seconds is not worth optimizing
 
 
-def until(look: Callable[[], T | None], *, limit_s: float, what: str) -> T:
+def until(look: Callable[[], T | None], *, limit_s: float, what: str, every_s: float = POLL_S) -> T:
     """Look again and again until something is there; fail with `what` after the limit."""
     end_s = time.monotonic() + limit_s
     while time.monotonic() < end_s:
         if found := look():
             return found
-        time.sleep(POLL_S)
+        time.sleep(every_s)
     raise AssertionError(f"not within {limit_s} s: {what}")
 
 
@@ -153,7 +154,7 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**kept, "HEADRACE_SEAMS": seams},
+                env={**kept, "HEADRACE_SEAMS": seams, "JAVA_TOOL_OPTIONS": QUICK_JVM},
                 start_new_session=True,
             )
         process = Process(name, popen, log)

@@ -16,6 +16,7 @@ from tests.crash.cluster import until
 
 ENDED = {"FINISHED", "FAILED", "CANCELED", "SAVEPOINT_DONE"}
 JOB_MAX_S = 180.0
+LOOK_S = 0.1  # between two looks at a job: they are not to take the processor from it
 
 LAKE_JOB = """
 env {{ job.mode = "BATCH", parallelism = 2 }}
@@ -68,11 +69,13 @@ def submit_text(url: str, text: str, *, key: str = "k1", restore: str | None = N
 
 
 def await_end(url: str, job_id: str, expected: str = "FINISHED") -> JobView:
-    def ended() -> JobView | None:
-        view = job(url, job_id)
-        return view if view.status in ENDED else None
+    with closing(Client([url])) as client:
 
-    view = until(ended, limit_s=JOB_MAX_S, what="the job ends")
+        def ended() -> JobView | None:
+            view = client.job(job_id)
+            return view if view.status in ENDED else None
+
+        view = until(ended, limit_s=JOB_MAX_S, what="the job ends", every_s=LOOK_S)
     assert view.status == expected, view
     return view
 
@@ -112,7 +115,7 @@ def ready_and_open(store_url: str, job_id: str) -> tuple[Sequence[str], Sequence
             found = jobs.get(conn, job_id)
             assert found is not None
             of = (conn, found.incarnation, 1)
-            return ready.of(*of), epochs.all_open(*of)
+            return sorted(ready.of(*of)), epochs.all_open(*of)
     finally:
         engine.dispose()
 
@@ -133,12 +136,19 @@ def job(url: str, job_id: str) -> JobView:
 
 def metadata_of(warehouse: Path, table: str) -> Path:
     """The current metadata file of a table of the embedded catalog."""
+    found = find_metadata(warehouse, table)
+    assert found is not None, f"no table {table}"
+    return found
+
+
+def find_metadata(warehouse: Path, table: str) -> Path | None:
+    if not (warehouse / "catalog.db").exists():
+        return None
     namespace, _, name = table.partition(".")
-    with sqlite3.connect(warehouse / "catalog.db") as catalog:
-        (location,) = catalog.execute(
+    with closing(sqlite3.connect(warehouse / "catalog.db")) as catalog:
+        row = catalog.execute(
             "SELECT metadata_location FROM iceberg_tables"
             " WHERE table_namespace = ? AND table_name = ?",
             (namespace, name),
         ).fetchone()
-    catalog.close()
-    return Path(str(location).removeprefix("file:").replace("///", "/"))
+    return Path(str(row[0]).removeprefix("file:").replace("///", "/")) if row else None

@@ -64,12 +64,11 @@ def test_killed_between_the_commits_of_two_sinks_both_end_with_the_rows_that_wer
 
 @pytest.mark.req("E2")
 @pytest.mark.matrix
-@pytest.mark.parametrize("first", [FILE_FIRST, DATABASE_FIRST])
 @victims(Victim.BOTH)
 def test_killed_when_one_of_two_sinks_has_staged_both_end_with_the_same_rows(
-    stand: Stand, database: Database, victim: Victim, first: str
+    stand: Stand, database: Database, victim: Victim
 ) -> None:
-    job_id, target = stopped_at(stand, database, "staged", first)
+    job_id, target = stopped_at(stand, database, "staged", FILE_FIRST)
     _, left = ready_and_open(stand.made.store_url, job_id)
     assert [each.handles for each in left] == [None], "nothing is prepared"
 

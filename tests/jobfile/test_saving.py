@@ -112,6 +112,23 @@ def test_a_source_that_ends_is_refused_in_a_streaming_job_over_the_wire() -> Non
         check_spec(spec)
 
 
+@pytest.mark.parametrize("form", ["parquet", "orc"])
+@pytest.mark.parametrize("plugin", ["LocalFile", 'HdfsFile { fs.defaultFS = "hdfs://h:1" }'])
+def test_a_stream_of_files_that_bring_their_columns_needs_a_schema(form: str, plugin: str) -> None:
+    name, _, more = plugin.partition(" ")
+    source = f'{name} {{ path = "/in", file_format_type = {form}, SCHEMA {more.strip("{}")} }}'
+    with pytest.raises(BadJobFile) as refused:
+        read(env="job.mode = STREAMING", source=source.replace("SCHEMA", ""))
+    assert str(refused.value) == (
+        f"job.conf:3:3: source {name}: in streaming mode {form} needs the option 'schema', since "
+        "the folder may be empty when the job starts; add schema = { fields { … } }, or set "
+        "job.mode = BATCH in env"
+    )
+    read(source=source.replace("SCHEMA", ""))
+    given = source.replace("SCHEMA", "schema { fields { id = int } }")
+    assert read(env="job.mode = STREAMING", source=given)
+
+
 @pytest.mark.req("E5")
 def test_only_a_source_whose_rows_may_be_others_when_read_again_is_labeled_so() -> None:
     sources = {decl.name: decl.repeatable for decl in DECLARED if decl.role == "source"}

@@ -157,7 +157,7 @@ def _only_a_leader_writes(write: str) -> bool:
 
 def _is_restore(writes: list[str]) -> bool:
     """A command that lets a job which has ended begin again, at whatever coordinator."""
-    return any(write.startswith("UPDATE jobs") and "submission_key" in write for write in writes)
+    return any(write.startswith("UPDATE jobs") and "restore_key" in write for write in writes)
 
 
 def at_the_end(

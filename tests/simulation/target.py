@@ -133,9 +133,10 @@ class ModelSink:
             table.mark, table.ends[at.epoch] = at.epoch, "committed"
             return False
 
-        seam("before sink commit")
+        seam("before sink open")
         already = self._target.call("open", effect)
-        seam("sink committed")
+        seam("opening written")
+        seam("sink opened")
         return Committed(already, {})
 
     def close(self, rows: int) -> None:

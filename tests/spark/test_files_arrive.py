@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from headrace.connectors.arrivals import SEEN_MAX, SETTLE_MS
 from headrace.connectors.file_source import FileSource
-from headrace.errors import Refused
+from headrace.errors import Refused, Unavailable
 from headrace.protocol.payloads import Slice
 from tests.fakes import FakeClock
 from tests.spark.lake import some
@@ -65,6 +65,24 @@ def test_a_source_of_what_arrives_has_no_end_and_says_so(folder: Folder) -> None
     folder.put("a", 1)
     folder.passes()
     assert not some(folder.plan()).last
+
+
+def test_a_folder_that_is_away_for_a_while_does_not_end_the_stream(folder: Folder) -> None:
+    away = folder.path.with_name("away")
+    folder.path.rename(away)
+    with pytest.raises(Refused, match=r"there is no file:.*/in; create it, or mend 'path'"):
+        folder.plan()
+    away.rename(folder.path)
+    folder.put("a", 1)
+    folder.passes()
+    position = some(folder.plan()).after
+    folder.path.rename(away)
+
+    with pytest.raises(Unavailable, match=r"there is no file:.*/in any more; mount it"):
+        folder.plan(position)
+
+    away.rename(folder.path)
+    assert folder.plan(position) is None
 
 
 def test_a_file_that_is_still_written_to_is_not_read(session: SparkSession, folder: Folder) -> None:

@@ -41,6 +41,22 @@ def test_a_zombie_of_an_aborted_epoch_is_told_so_after_later_epochs(base: Base) 
     assert base.count() == 5
 
 
+@pytest.mark.req("E1", "E6")
+def test_of_several_epochs_that_were_aborted_none_is_taken_for_committed(base: Base) -> None:
+    sink = base.sink()
+    for number in (5, 6, 15):
+        sink.abort(base.session, base.at(number))
+    later = base.at(16, "t1.2")
+    sink.commit(base.session, base.staged(3, later), later)
+
+    for number in (5, 6, 15):
+        zombie = base.at(number, "t1.2")
+        with pytest.raises(TokenSpent):
+            sink.commit(base.session, base.staged(10, zombie), zombie)
+    assert base.count() == 3
+    assert sink.commit(base.session, base.staged(3, later), later).already
+
+
 @pytest.mark.req("E6")
 def test_an_abort_that_comes_after_the_commit_keeps_the_rows(base: Base) -> None:
     at, sink = base.at(), base.sink()

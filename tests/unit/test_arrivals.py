@@ -30,6 +30,10 @@ def paths(files: object) -> list[str]:
     return [info.path for info in files]  # type: ignore[attr-defined]
 
 
+def paths_of(position: Position) -> list[str]:
+    return [name for _, name in position.seen]
+
+
 def test_a_batch_reads_all_files_in_the_order_of_their_names() -> None:
     choice = choose_batch([file("b"), file("a"), file("c")], None, rows_max=None)
     assert (paths(choice.files), choice.last) == (["a", "b", "c"], True)
@@ -99,6 +103,21 @@ def test_a_file_that_was_changed_after_it_was_read_is_refused() -> None:
     position = choose_arrived([file("a", 5)], None, rows_max=None).after
     with pytest.raises(Refused, match="a was changed after it was read"):
         choose_arrived([file("a", 6)], position, rows_max=None)
+
+
+@pytest.mark.req("E5")
+def test_a_file_that_is_changed_when_no_position_remembers_it_counts_as_a_new_one() -> None:
+    """As documented: a position that has a limit can't know it from one that came in."""
+    later = 1000 + 2 * LATE_MAX_MS
+    position: Position | None = None
+    for found in ([file("a", 1000)], [file("a", 1000), file("b", later)]):
+        position = choose_arrived(found, position, rows_max=None).after
+    assert position is not None
+    assert (position.below, paths_of(position)) == (1, ["b"]), "a was read, and is forgotten"
+
+    again = choose_arrived([file("a", later + 1000), file("b", later)], position, rows_max=None)
+
+    assert paths(again.files) == ["a"]
 
 
 def test_a_file_that_was_written_to_a_moment_ago_or_in_the_future_has_not_settled() -> None:

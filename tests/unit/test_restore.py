@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import Refused
+from headrace.jobfile.reader import read_job
 from headrace.model.jobspec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
 from headrace.model.restore import changes, check_restore
 
@@ -39,8 +40,9 @@ def test_a_lost_source_is_refused_by_name_with_what_there_is() -> None:
         check_restore("j", job("a", "b", "c"), job("b", "d"), left_open=())
 
     assert str(refused.value) == (
-        "the job file has lost source 'a', 'c', of which job 'j' has a position; it has source "
-        "'b', 'd'. Put the source back, or run the file anew without --restore"
+        "the job file has lost source 'a' (plugin_output 'a'), 'c' (plugin_output 'c'), of which "
+        "job 'j' has a position; it has source 'b' (plugin_output 'b'), 'd' (plugin_output 'd'). "
+        "Put the source back, or run the file anew without --restore"
     )
 
 
@@ -79,3 +81,39 @@ def test_an_epoch_that_could_not_be_settled_needs_its_pipeline(new: JobSpec) -> 
 
 def test_a_pipeline_without_such_an_epoch_may_change() -> None:
     check_restore("j", job("a", "b"), job("a", "b", "c"), left_open={1})
+
+
+def reading(*folders: str, pattern: str = ".*") -> JobSpec:
+    """A job file with a source for each folder, in this order."""
+    sources = "\n".join(
+        f'LocalFile {{ path = "/in/{folder}", file_format_type = text, plugin_output = {folder}, '
+        f'file_filter_pattern = "{pattern}" }}'
+        for folder in folders
+    )
+    sink = f"Console {{ plugin_input = [{', '.join(folders)}] }}"
+    env = "env { job.mode = STREAMING }"
+    return read_job("job.conf", text=f"{env}\nsource {{ {sources} }}\nsink {{ {sink} }}\n")
+
+
+@pytest.mark.parametrize("now", [("b", "a"), ("new", "a", "b")], ids=["swapped", "put first"])
+def test_a_source_does_not_go_on_from_the_position_of_another_one(now: tuple[str, ...]) -> None:
+    with pytest.raises(Refused) as refused:
+        check_restore("j", reading("a", "b"), reading(*now), left_open=())
+
+    assert str(refused.value) == (
+        "source 'LocalFile-1' of job 'j' is called 'LocalFile-2' in the job file, where "
+        f"'LocalFile-1' (path '/in/{now[0]}') would go on from its position; sources are named by "
+        "their order in the file. Keep the order they had, and add new ones at the end"
+    )
+
+
+def test_sources_may_be_added_at_the_end_and_their_options_may_change() -> None:
+    old = reading("a", "b")
+    check_restore("j", old, reading("a", "b", "new"), left_open=())
+    check_restore("j", old, reading("moved", "b"), left_open=())
+    check_restore("j", old, reading("a", "b", pattern="x"), left_open=())
+
+
+def test_a_lost_source_is_told_with_what_it_read() -> None:
+    with pytest.raises(Refused, match=r"has lost source 'LocalFile-2' \(path '/in/b'\), of which"):
+        check_restore("j", reading("a", "b"), reading("a"), left_open=())

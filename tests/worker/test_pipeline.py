@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from headrace.errors import Refused
 from headrace.model.epoch import EpochStatus
 from headrace.protocol.messages import EpochCompleted, EpochPlanned, EpochPrepared
 from headrace.protocol.payloads import OpenEpoch, Plan, Restore, Settled, Slice
-from tests.worker.flow import Flow, Frame, Lists, Numbers
+from tests.worker.flow import Flow, Lists, Numbers
 from tests.worker.leader import BOUND_S, eventually
 
 
@@ -30,6 +32,7 @@ def committed(sink: Lists) -> list[int]:
     return [epoch for step, epoch in sink.did if step == "commit"]
 
 
+@pytest.mark.req("K1")
 def test_each_epoch_is_staged_prepared_committed_and_completed_in_order(tmp_path: Path) -> None:
     sink = Lists()
     flow = Flow(tmp_path, [Numbers()], [sink])
@@ -82,6 +85,7 @@ def test_an_epoch_is_staged_while_the_one_before_it_is_committed(tmp_path: Path)
     assert committed(sink) == [1, 2, 3]
 
 
+@pytest.mark.req("E2")
 def test_nothing_is_committed_before_its_prepare_is_acknowledged(tmp_path: Path) -> None:
     sink = Lists()
     flow = Flow(tmp_path, [Numbers(total=2)], [sink])
@@ -178,114 +182,75 @@ def test_settling_finishes_what_is_prepared_and_aborts_what_is_planned(tmp_path:
     assert sink.did == [("commit", 2), ("sweep", 2), ("abort", 3)]
 
 
-def test_save_modes_are_done_before_any_epoch_is_planned(tmp_path: Path) -> None:
-    opening, other = Lists("opening", opens=True), Lists("other")
-    flow = Flow(tmp_path, [Numbers()], [opening, other])
+@dataclass
+class Breaking(Numbers):
+    """Refuses to plan behind a position, as a folder does in which a file was changed."""
 
-    def look(step: str, _epoch: int) -> None:
-        if step in {"survey", "open"}:
-            assert [r.epoch for r in flow.of(EpochPlanned)] == [0]
+    breaks_at: int = 1
 
-    opening.look = look
-    opening.rows = [99]
-    assert flow.run(Restore(epoch=-1)).outcome == "SUCCESS"
-
-    assert opening.did[:2] == [("survey", 0), ("open", 0)]
-    assert opening.rows == other.rows == [0, 1, 2]
-    assert {epoch for _, epoch in other.did} == {1, 2, 3}
-    assert [r.epoch for r in flow.of(EpochCompleted)] == [0, 1, 2, 3]
+    def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
+        if position == self.breaks_at:
+            raise Refused("f was changed after it was read")
+        return super().plan(position, rows_max=rows_max)
 
 
-def test_save_modes_that_were_surveyed_are_done_from_what_was_recorded(tmp_path: Path) -> None:
-    sink = Lists(opens=True)
-    handles: Any = {"sink": {"handle": "surveyed", "rows": 0}}
-    plan = Plan(slices={}, now_ms=0)
-    was_open = OpenEpoch(epoch=0, status=EpochStatus.PREPARED, plan=plan, handles=handles)
-
-    end = Flow(tmp_path, [Numbers()], [sink]).run(Restore(epoch=-1, open=(was_open,)))
-
-    assert end.outcome == "SUCCESS"
-    assert sink.did[0] == ("open", 0)
-    assert ("survey", 0) not in sink.did
-
-
-@pytest.mark.req("K7")
-def test_a_streaming_pipeline_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
-    sink, source = Lists(), Numbers(total=2, bounded=False)
-    flow = Flow(tmp_path, [source], [sink], job_mode="STREAMING", checkpoint_interval_ms=20)
-    execution = flow.begin()
-    # Epochs without rows take an id, too, and ask nothing of any sink.
-    eventually(lambda: len(flow.of(EpochCompleted)) > 4)
-    source.total = 3
-    eventually(lambda: sink.rows == [0, 1, 2])
-    execution.stop()
-
-    assert flow.end(execution).outcome == "CANCELED"
-    ids = [r.epoch for r in flow.of(EpochCompleted)]
-    assert ids == list(range(1, len(ids) + 1))
-    with_rows = {epoch for step, epoch in sink.did if step == "stage"}
-    assert len(with_rows) == 3
-
-
-@pytest.mark.req("K7")
-def test_a_savepoint_ends_a_streaming_pipeline_with_nothing_open(tmp_path: Path) -> None:
-    sink = Lists()
-    source = Numbers(total=2, bounded=False)
-    flow = Flow(tmp_path, [source], [sink], job_mode="STREAMING", checkpoint_interval_ms=600_000)
-    execution = flow.begin()
-    eventually(lambda: len(flow.of(EpochCompleted)) == 1)
-
-    execution.savepoint()  # it rests, and need not wait for the next interval
-
-    assert flow.end(execution).outcome == "SAVEPOINT"
-    assert len(flow.of(EpochPlanned)) == len(flow.of(EpochCompleted)) == 1
-    assert sink.closed is None
-
-
-def test_a_savepoint_of_a_batch_job_that_has_read_everything_is_its_end(tmp_path: Path) -> None:
-    flow = Flow(tmp_path, [Numbers()], [Lists()])
-
-    assert flow.run(Restore(savepoint=True, epoch=3, ready=("source",))).outcome == "SUCCESS"
-    flow.said.clear()
-    assert flow.run(Restore(savepoint=True, epoch=1, positions={"source": 1})).outcome == (
-        "SAVEPOINT"
-    )
-    assert flow.of(EpochPlanned) == []
-
-
-@pytest.mark.req("E2")
-def test_sinks_are_given_what_was_read_once_where_reading_again_could_differ(
+def test_what_was_staged_for_a_completed_epoch_is_swept_though_the_next_plan_is_refused(
     tmp_path: Path,
 ) -> None:
-    kept: list[int] = []
-    first, second = Lists("first"), Lists("second")
-    first.look = second.look = lambda step, _epoch: kept.append(Frame.kept)
-    Flow(tmp_path / "a", [Numbers(total=1, repeatable=False)], [first, second]).run()
-    assert kept[:2] == [1, 1]
-    assert Frame.kept == 0
-
-    kept.clear()
-    Flow(tmp_path / "b", [Numbers(total=1)], [first, second]).run()
-    assert kept[:2] == [0, 0]
-
-
-def test_a_paced_source_makes_its_epoch_last(tmp_path: Path) -> None:
+    """Epoch 1 is committed while epoch 2 is staged; the plan of 3 is made in the tail's thread."""
     sink = Lists()
-    flow = Flow(tmp_path, [Numbers(total=1, lasts_ms=60_000)], [sink])
+    flow = Flow(tmp_path, [Breaking(total=9, breaks_at=2)], [sink])
+
+    def look(step: str, epoch: int) -> None:
+        if (step, epoch) == ("stage", 2):
+            eventually(lambda: len(flow.of(EpochCompleted)) == 1)
+
+    sink.look = look
+    end = flow.run()
+
+    assert (end.outcome, end.retry) == ("FAILED", False)
+    completed = [report.epoch for report in flow.of(EpochCompleted)]
+    swept = [epoch for step, epoch in sink.did if step == "sweep"]
+    assert swept == completed, "nobody else sweeps an epoch of a job that has failed for good"
+
+
+@pytest.mark.req("D5")
+def test_a_commit_that_may_take_an_hour_is_no_standstill_after_ten_minutes(tmp_path: Path) -> None:
+    """How long a commit may take is said by checkpoint.timeout. While the execution waits for its
+    last one, nothing else moves: execution.stall-timeout must not strike instead."""
+    sink = Lists()
+    committing, go_on = threading.Event(), threading.Event()
+
+    def look(step: str, epoch: int) -> None:
+        if step == "commit":
+            committing.set()
+            assert go_on.wait(BOUND_S)
+
+    sink.look = look
+    flow = Flow(tmp_path, [Numbers(total=1)], [sink], checkpoint_timeout_ms=3_600_000)
     execution = flow.begin()
-    eventually(lambda: ("stage", 1) in sink.did)
-    assert not execution.ended.wait(0.5)
-    assert flow.of(EpochPrepared) == []
+    assert committing.wait(BOUND_S)
+    eventually(lambda: execution.progress.step == "committing")
+    before = execution.activity
+    threading.Event().wait(3.0)  # several times TOUCH_INTERVAL_S
+    after = execution.activity
+    go_on.set()
+    flow.end(execution)
 
-    execution.stop()
+    assert after > before, "it waits on purpose, and looks as if it stood still"
+
+
+def test_a_cancel_during_a_commit_plans_nothing_more(tmp_path: Path) -> None:
+    sink = Lists()
+    flow = Flow(tmp_path, [Numbers(total=9)], [sink])
+    planned: list[int] = []
+
+    def look(step: str, epoch: int) -> None:
+        if (step, epoch) == ("commit", 2):
+            execution.stop()
+            planned.append(len(flow.of(EpochPlanned)))
+
+    sink.look = look
+    execution = flow.begin()
     assert flow.end(execution).outcome == "CANCELED"
-
-
-def test_a_sink_that_finds_too_few_rows_at_the_end_fails_the_job(tmp_path: Path) -> None:
-    class Strict(Lists):
-        def close(self, rows: int) -> None:
-            raise Refused(f"{rows} rows, and 4 were asked for")
-
-    end = Flow(tmp_path, [Numbers()], [Strict()]).run()
-
-    assert (end.outcome, end.retry, end.error) == ("FAILED", False, "3 rows, and 4 were asked for")
+    assert len(flow.of(EpochPlanned)) == planned[0]

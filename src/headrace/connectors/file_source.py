@@ -23,7 +23,7 @@ from headrace.connectors.arrivals import Position, choose_arrived, choose_batch,
 from headrace.connectors.connector import Setting
 from headrace.connectors.file_target import Target
 from headrace.connectors.types import spark_schema
-from headrace.errors import Refused
+from headrace.errors import Refused, Unavailable
 from headrace.formats.files.filesystem import FileInfo, FileSystem
 from headrace.formats.files.reading import CONTENT, ReadAs, read
 from headrace.formats.files.text import SEPARATORS, TimeFormats, too_deep
@@ -70,10 +70,7 @@ class FileSource:
         with self._target.told():
             files = self._files or self._target.open()
             if not files.exists(""):
-                raise Refused(
-                    f"source {self.name}: there is no {self._target.root}; "
-                    "create it, or mend 'path'"
-                )
+                raise self._missing(before)
             found = list(self._listed(files))
         choose = choose_batch if self.bounded else choose_arrived
         try:
@@ -86,6 +83,13 @@ class FileSource:
         data = _Files(files=tuple((one.path, one.bytes, one.modified_ms) for one in choice.files))
         after = choice.after.model_dump(mode="json", exclude_defaults=True)
         return Slice(data=data.model_dump(mode="json"), after=after, last=choice.last)
+
+    def _missing(self, before: Position | None) -> Refused | Unavailable:
+        said = f"source {self.name}: there is no {self._target.root}"
+        if before is None or self.bounded:
+            return Refused(f"{said}; create it, or mend 'path'")
+        # It was there: a disk that is not mounted at the moment ends no stream.
+        return Unavailable(f"{said} any more; mount it, or create it again")
 
     def _tell_late(self, late: int) -> None:
         """They can't be read any more, but nobody should have to find that out by counting."""

@@ -1,7 +1,7 @@
 """How attempts end without success: given back, tried again, or failed for good.
 
-A settle task is tried until its deadline, whatever its worker says: as long as it fails, rows may
-lie staged and unseen, and a catalog that restarts must not decide that they stay so.
+A settle task is tried for a quarter of an hour, whatever its worker says: as long as it fails,
+rows may lie staged and unseen, and a catalog that restarts must not decide that they stay so.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 RETRIES_REFILLED_MS = 3_600_000  # an hour without a failure, and none of those before it counts
 SETTLE_PAUSE_MS = 2_000  # after the first try at settling an epoch; doubled after each
 SETTLE_PAUSE_MAX_MS = 60_000
-SETTLE_DEADLINE_MS = 900_000  # 15 min after it was planned, the job ends without it
+SETTLE_TRIES_MAX = 20  # with these pauses, 15 min
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def attempt_failed(conn: Connection, task: Task, error: str, *, retry: bool, now
         move_pipeline(conn, task, PipelineStatus.CANCELING)
         return
     before = _failures(conn, task, now_ms=now_ms)
-    pause_ms = _pause_ms(conn, task, before, retry=retry, now_ms=now_ms)
+    pause_ms = _pause_ms(task, before, retry=retry)
     log.warning(
         "attempt failed",
         extra={
@@ -90,20 +90,14 @@ def _failures(conn: Connection, task: Task, *, now_ms: int) -> int:
     return task.failures
 
 
-def _pause_ms(
-    conn: Connection, task: Task, failures: int, *, retry: bool, now_ms: int
-) -> int | None:
+def _pause_ms(task: Task, failures: int, *, retry: bool) -> int | None:
     """How long to wait before the next attempt; None: there is none."""
     if task.kind is TaskKind.SETTLE:
         doubled_ms = min(SETTLE_PAUSE_MS << min(failures, 16), SETTLE_PAUSE_MAX_MS)
-        return None if is_overdue(conn, task, now_ms=now_ms) else doubled_ms
+        return None if failures + 1 >= SETTLE_TRIES_MAX else doubled_ms
     if not retry or failures >= int(task.payload.get("retry_times", 0)):
         return None
     return 1000 * int(task.payload.get("retry_interval_s", 0))
-
-
-def is_overdue(conn: Connection, settle: Task, *, now_ms: int) -> bool:
-    return now_ms - tasks.planned_at_ms(conn, settle.id) >= SETTLE_DEADLINE_MS
 
 
 def finish(

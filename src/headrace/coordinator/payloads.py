@@ -57,6 +57,7 @@ def _reason(error: Exception) -> str:
 
 
 def _pipeline(conn: Connection, place: Place) -> dict[str, Any]:
+    kind = place.task.kind
     spec, secrets = jobs.spec_and_secrets_of(conn, place.job.id)
     found = epochs.all_open(conn, place.job.incarnation, place.pipeline.number)
     payload = PipelinePayload(
@@ -67,8 +68,10 @@ def _pipeline(conn: Connection, place: Place) -> dict[str, Any]:
         secrets=dict(secrets),
         restore=Restore(
             epoch=place.pipeline.epoch,
+            highest=epochs.highest(conn, place.job.incarnation, place.pipeline.number),
             positions=dict(place.pipeline.positions),
-            ready=tuple(ready_of(conn, place, spec)),
+            # Settling reads nothing, and must not fail for who has.
+            ready=tuple(ready_of(conn, place, spec) if kind is TaskKind.PIPELINE else ()),
             written=dict(place.pipeline.written),
             open=tuple(_open(epoch) for epoch in found),
             savepoint=place.job.status is JobStatus.DOING_SAVEPOINT,

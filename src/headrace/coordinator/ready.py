@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection
 
 from headrace.coordinator.attempts import Place
+from headrace.model.epoch import OPEN_MAX
 from headrace.model.jobspec import JobSpec
 from headrace.store import jobs, ready
 
@@ -15,9 +16,19 @@ log = logging.getLogger(__name__)
 
 
 def ready_of(conn: Connection, place: Place, spec: JobSpec) -> Sequence[str]:
-    """The sources of the pipeline that are ready. Other names in the set are nobody's (K4)."""
+    """The sources of the pipeline that are ready. Other names in the set are nobody's (K4).
+
+    Raises `ValueError` when the set can't be true: to guess would lose rows, or hang.
+    """
     sources = _sources(place, spec)
     found = ready.of(conn, place.job.incarnation, place.pipeline.number)
+    newest = place.pipeline.epoch + OPEN_MAX
+    for name, epoch in found.items():
+        if not 0 <= epoch <= newest:
+            raise ValueError(
+                f"source {name!r} is ready to close since epoch {epoch}, and {newest} is the "
+                "newest there can be"
+            )
     for stranger in (name for name in found if name not in sources):
         facts = {"job": place.job.id, "pipeline": place.pipeline.number, "source": stranger}
         log.warning("ready to close, but no source of the pipeline", extra=facts)

@@ -107,10 +107,15 @@ def _planned(conn: Connection, place: Place, report: EpochPlanned, *, now_ms: in
 
 
 def _is_next(conn: Connection, place: Place, epoch: int) -> bool:
-    """Whether it follows the last one, and not too many are open."""
+    """Whether it follows the last one there ever was, and not too many are open."""
     left = epochs.all_open(conn, place.job.incarnation, place.pipeline.number)
-    last = left[-1].epoch if left else place.pipeline.epoch
-    return epoch == last + 1 and len(left) < OPEN_MAX
+    return epoch == _next_id(conn, place) and len(left) < OPEN_MAX
+
+
+def _next_id(conn: Connection, place: Place) -> int:
+    """Above every one there ever was: also a token that an abort spent is refused."""
+    highest = epochs.highest(conn, place.job.incarnation, place.pipeline.number)
+    return max(place.pipeline.epoch, highest) + 1
 
 
 def _prepared(
@@ -147,7 +152,8 @@ def _completed(
 def complete(conn: Connection, place: Place, done: EpochCompleted, *, now_ms: int) -> bool:
     """Record that an epoch is committed everywhere. False: it is, or it is not its turn."""
     at = place.at(done.epoch)
-    if place.pipeline.epoch != done.epoch - 1:
+    oldest = epochs.open_one(conn, place.job.incarnation, place.pipeline.number)
+    if oldest is None or oldest.epoch != done.epoch:
         return False
     if not epochs.complete(conn, at, rows_in=done.rows_in, rows_out=done.rows_out, now_ms=now_ms):
         return False
@@ -211,7 +217,7 @@ def _end_with(conn: Connection, place: Place, kind: EpochKind, *, now_ms: int) -
         error = f"its worker said that it is done, and {left}"
         attempt_failed(conn, place.task, error, retry=True, now_ms=now_ms)
         return
-    at = place.at(place.pipeline.epoch + 1)
+    at = place.at(_next_id(conn, place))
     epochs.plan(conn, at, job_id=place.job.id, slices={}, now_ms=now_ms, kind=kind)
     jobs.advance(
         conn,

@@ -6,19 +6,20 @@ that no token is asked of a target twice, however the pipelines are numbered now
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from headrace.coordinator.payloads import unreadable
+from headrace.coordinator.unopened import UNOPENED, is_unopened
 from headrace.errors import NotFound, Refused
-from headrace.model.epoch import EpochAt
+from headrace.model.epoch import EpochAt, EpochStatus
 from headrace.model.job import JOB_ENDED, JobStatus
 from headrace.model.jobspec import JobSpec, PipelineSpec
 from headrace.model.restore import changes, check_restore
-from headrace.store import checkpoints, jobs, ready, restores, savepoints
+from headrace.store import checkpoints, epochs, jobs, ready, restores, savepoints
 from headrace.store.jobs import Job, Pipeline
 from headrace.store.restores import Start
 from headrace.store.savepoints import Savepoint
@@ -41,27 +42,20 @@ def restore(
 ) -> Restored:
     """The job as it goes on; under a key that was used before, as it is by now."""
     job = restores.lock(conn, job_id)
-    if (known := jobs.by_submission_key(conn, submission_key)) is not None:
-        return Restored(_same(known, job_id), ())
+    if (known := _restored_before(conn, job_id, submission_key)) is not None:
+        return Restored(known, ())
     if job is None:
         raise NotFound("job", job_id)
     made, old = _savepoint_of(conn, job), _spec_of(conn, job_id)
-    left_open = checkpoints.open_ones(conn, job.incarnation).keys()
+    left_open = _prepared_ones(conn, job, now_ms=now_ms)
     check_restore(job_id, old, spec, left_open=left_open)
-    before = jobs.pipelines_of(conn, job_id)
-    highest = max(made.epoch, checkpoints.highest(conn, job.incarnation))
-    starts = [
-        _resumed(pipeline, before)
-        if pipeline.number in left_open
-        else _start(pipeline, made, _twin(pipeline, old, before), epoch=highest)
-        for pipeline in spec.pipelines
-    ]
+    starts = _starts(conn, job, made, old, spec, left_open=left_open)
     restores.begin_again(
         conn,
         job,
         spec,
         starts,
-        submission_key=submission_key,
+        key=submission_key,
         group=group or job.group,
         now_ms=now_ms,
     )
@@ -69,6 +63,27 @@ def restore(
     ready.forget(conn, job.incarnation, but=left_open)
     _say_who_is_ready(conn, spec, made, starts)
     return Restored(jobs.get(conn, job_id) or job, changes(old, spec))
+
+
+def _starts(
+    conn: Connection,
+    job: Job,
+    made: Savepoint,
+    old: JobSpec,
+    new: JobSpec,
+    *,
+    left_open: Collection[int],
+) -> Sequence[Start]:
+    before = jobs.pipelines_of(conn, job.id)
+    highest = max(made.epoch, checkpoints.highest(conn, job.incarnation))
+    starts: list[Start] = []
+    for pipeline in new.pipelines:
+        if pipeline.number in left_open:
+            starts.append(_resumed(pipeline, before))
+            continue
+        epoch = UNOPENED if is_unopened(conn, job, pipeline, old, before) else highest
+        starts.append(_start(pipeline, made, _twin(pipeline, old, before), epoch=epoch))
+    return starts
 
 
 def _say_who_is_ready(
@@ -79,13 +94,38 @@ def _say_who_is_ready(
         ready.add(conn, at, {each.name for each in pipeline.sources} & set(made.ready))
 
 
-def _same(known: Job, job_id: str) -> Job:
-    if known.id != job_id:
+def _restored_before(conn: Connection, job_id: str, key: str) -> Job | None:
+    """The job, when it was restored under this key already. Keys of others are refused."""
+    restored, submitted = restores.by_key(conn, key), jobs.by_submission_key(conn, key)
+    for known in (restored, submitted):
+        if known is not None and known.id != job_id:
+            raise Refused(
+                f"the submission key belongs to job {known.id!r}, and {job_id!r} was asked to be "
+                "restored; give each submission a key of its own"
+            )
+    if submitted is not None:
         raise Refused(
-            f"the submission key belongs to job {known.id!r}, and {job_id!r} was asked to be "
-            "restored; give each submission a key of its own"
+            f"the submission key is the one under which job {job_id!r} was first submitted; give "
+            "the restore a key of its own"
         )
-    return known
+    return restored
+
+
+def _prepared_ones(conn: Connection, job: Job, *, now_ms: int) -> Collection[int]:
+    """Pipelines with a prepared epoch, which is finished first.
+
+    One that is only planned is never run again: a settle task that was not heard of may have
+    aborted it at some sink, or may do so yet, and whoever runs it could not commit it (E6).
+    """
+    kept: set[int] = set()
+    for number in checkpoints.open_ones(conn, job.incarnation):
+        for left in epochs.all_open(conn, job.incarnation, number):
+            if left.status is EpochStatus.PREPARED:
+                kept.add(number)
+            else:
+                at = EpochAt(job.incarnation, number, left.epoch, left.execution)
+                epochs.abort(conn, at, now_ms=now_ms)
+    return kept
 
 
 def _savepoint_of(conn: Connection, job: Job) -> Savepoint:
@@ -140,7 +180,7 @@ def _start(pipeline: PipelineSpec, made: Savepoint, twin: Pipeline | None, *, ep
 
 
 def _resumed(pipeline: PipelineSpec, before: Sequence[Pipeline]) -> Start:
-    """As it stands: its open epoch is the one after its last, and is finished first."""
+    """As it stands: what was prepared is finished first."""
     was = next(p for p in before if p.number == pipeline.number)
     counts = (was.rows_in, was.rows_out, was.commits, was.written)
     return Start(was.number, was.epoch, was.positions, *counts)

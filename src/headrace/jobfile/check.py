@@ -9,12 +9,14 @@ from headrace.jobfile.nodes import NOWHERE, Object, Problem, Role, Written, from
 from headrace.jobfile.options import PARALLELISM_MAX
 from headrace.jobfile.plugin import check_mode, read_plugin
 from headrace.jobfile.secrets import with_secrets
+from headrace.jobfile.targets import Aimed, find_clash
 from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
 
 
 def check_spec(spec: JobSpec) -> None:
     """Whether a job that was submitted may be accepted. Raises `Refused`."""
     check_declared(spec)
+    check_targets(spec)
     check_supported(spec)
 
 
@@ -31,6 +33,17 @@ def check_declared(spec: JobSpec) -> None:
             names.add(plugin.name)
             _check_options(role, plugin, spec)
         _check_wiring(pipeline, tables)
+
+
+def check_targets(spec: JobSpec) -> None:
+    """Whether no sink opens a target that another pipeline writes to. Raises `Refused`."""
+    sinks = [
+        Aimed(pipeline.number, sink.name, sink.plugin, with_secrets(sink, spec.secrets))
+        for pipeline in spec.pipelines
+        for sink in pipeline.sinks
+    ]
+    if clash := find_clash(sinks):
+        raise Refused(str(clash))
 
 
 def check_supported(spec: JobSpec) -> None:
@@ -56,7 +69,7 @@ def _check_options(role: Role, plugin: PluginSpec, spec: JobSpec) -> None:
     assert isinstance(block, Object)
     try:
         read = read_plugin(Written(role, plugin.plugin, NOWHERE, block))
-        check_mode(read.decl, spec.env, NOWHERE)
+        check_mode(read, spec.env)
     except Problem as problem:
         raise Refused(f"{plugin.name}: {problem.text}") from None
     if plugin.plugin != read.decl.name:

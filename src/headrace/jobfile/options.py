@@ -112,6 +112,8 @@ class PluginDecl:
     flaw: Callable[[Mapping[str, JsonValue]], str | None] | None = None
     repeatable: bool = True  # of a source: a slice gives the same rows again, or is refused (E5)
     streams: bool = True  # of a source: whether it can be read without an end
+    # What is wrong with options that are right, when the job does not end.
+    streaming_flaw: Callable[[Mapping[str, JsonValue]], str | None] | None = None
 
     @property
     def title(self) -> str:

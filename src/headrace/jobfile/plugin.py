@@ -53,14 +53,19 @@ def read_plugin(written: Written, *, note: Note = untold) -> Plugin:
     )
 
 
-def check_mode(decl: PluginDecl, env: EnvSpec, place: Place) -> None:
+def check_mode(plugin: Plugin, env: EnvSpec) -> None:
     """A source that comes to an end has no place in a job that does not. Raises `Problem`."""
-    if env.job_mode == "STREAMING" and not decl.streams:
+    if env.job_mode != "STREAMING":
+        return
+    decl = plugin.decl
+    if not decl.streams:
         raise Problem(
-            place,
+            plugin.place,
             f"{decl.title} reads what is there, once, and a streaming job does not end; set "
             "job.mode = BATCH in env",
         )
+    if decl.streaming_flaw is not None and (flaw := decl.streaming_flaw(plugin.options)):
+        raise Problem(plugin.place, f"{decl.title}: {flaw}")
 
 
 def _name(given: Given) -> str:

@@ -17,6 +17,7 @@ from headrace.jobfile.nodes import ROLES, Note, Place, Problem, Role
 from headrace.jobfile.plugin import check_mode, read_plugin
 from headrace.jobfile.secrets import take_secrets
 from headrace.jobfile.suggest import hint
+from headrace.jobfile.targets import Aimed, find_clash
 from headrace.jobfile.variables import check_variables, substitute
 from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
 
@@ -103,8 +104,9 @@ def _job(document: Document, *, default_name: str, note: Note) -> JobSpec:
     env, name = read_env(document.root.members.get("env"), note=note)
     plugins = [read_plugin(written, note=note) for written in document.plugins]
     for plugin in plugins:
-        check_mode(plugin.decl, env, plugin.place)
+        check_mode(plugin, env)
     pipelines = wire(plugins, end=document.root.place, note=note)
+    _check_targets(pipelines)
     other, secrets = take_secrets("env", None, env.other)
     return JobSpec(
         name=name or default_name[:JOB_NAME_CHARS_MAX] or "job",
@@ -114,6 +116,21 @@ def _job(document: Document, *, default_name: str, note: Note) -> JobSpec:
         ),
         secrets=secrets,
     )
+
+
+def _check_targets(pipelines: Sequence[Sequence[Wired]]) -> None:
+    sinks = [
+        (
+            wired.plugin.place,
+            Aimed(number, wired.name, wired.plugin.decl.name, wired.plugin.options),
+        )
+        for number, part in enumerate(pipelines, start=1)
+        for wired in part
+        if wired.role == "sink"
+    ]
+    if clash := find_clash([aimed for _, aimed in sinks]):
+        place = next(place for place, aimed in sinks if aimed is clash.other)
+        raise Problem(place, str(clash))
 
 
 def _pipeline(number: int, part: Sequence[Wired], secrets: dict[str, JsonValue]) -> PipelineSpec:

@@ -38,11 +38,13 @@ def check_restore(job_id: str, old: JobSpec, new: JobSpec, *, left_open: Collect
 def _check_sources(
     job_id: str, old: Mapping[str, PluginSpec], new: Mapping[str, PluginSpec]
 ) -> None:
-    lost = [name for name in old if name not in new]
+    lost = [plugin for name, plugin in old.items() if name not in new]
     if lost:
+        there = ", ".join(map(_told, new.values()))
         raise Refused(
-            f"the job file has lost {_named(lost)}, of which job {job_id!r} has a position; it has "
-            f"{_named(list(new))}. Put the source back, or run the file anew without --restore"
+            f"the job file has lost source {', '.join(map(_told, lost))}, of which job {job_id!r} "
+            f"has a position; it has source {there}. Put the source back, or run the file anew "
+            "without --restore"
         )
     for name, plugin in old.items():
         if new[name].plugin != plugin.plugin:
@@ -50,6 +52,20 @@ def _check_sources(
                 f"source {name!r} of job {job_id!r} was a {plugin.plugin}, and is a "
                 f"{new[name].plugin} in the job file, which does not know its position; give the "
                 "new one another name, or run the file anew without --restore"
+            )
+        _check_place(job_id, plugin, new)
+
+
+def _check_place(job_id: str, was: PluginSpec, new: Mapping[str, PluginSpec]) -> None:
+    """Names come from the order in the file: one source must not go on from another's position."""
+    if new[was.name].options == was.options:
+        return
+    for now in new.values():
+        if now.plugin == was.plugin and now.options == was.options:
+            raise Refused(
+                f"source {was.name!r} of job {job_id!r} is called {now.name!r} in the job file, "
+                f"where {_told(new[was.name])} would go on from its position; sources are named "
+                "by their order in the file. Keep the order they had, and add new ones at the end"
             )
 
 
@@ -95,6 +111,14 @@ def changes(old: JobSpec, new: JobSpec) -> Sequence[str]:
         if name not in sinks_of(new)
     ]
     return said
+
+
+def _told(source: PluginSpec) -> str:
+    """With what it reads: its name says only its place in the file."""
+    for option in ("path", "table", "table_path"):
+        if (value := source.options.get(option)) is not None:
+            return f"{source.name!r} ({option} {value!r})"
+    return f"{source.name!r} (plugin_output {source.output!r})"
 
 
 def _named(sources: Sequence[str]) -> str:

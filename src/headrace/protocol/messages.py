@@ -19,7 +19,7 @@ from headrace.model.text import Text
 PROTOCOL_VERSION = 2
 REPORTS_PER_SYNC_MAX = 200
 REPORT_BYTES_PER_SYNC_MAX = 8_000_000  # of all; half of what a coordinator takes
-PAYLOAD_BYTES_MAX = 1_000_000  # a plan or a handle; larger ones belong in a file at the target
+PAYLOAD_BYTES_MAX = 4_000_000  # a plan or all handles; larger ones belong in a file at the target
 
 Json = dict[str, JsonValue]
 

@@ -39,6 +39,7 @@ class Restore(Message):
     """Where an execution begins."""
 
     epoch: int = 0  # the last completed one
+    highest: int = -1  # the highest id there ever was: one that was aborted is not used again
     positions: Json = Field(default_factory=dict[str, JsonValue])
     ready: tuple[str, ...] = ()  # sources that have read everything
     written: dict[str, int] = Field(default_factory=dict[str, int])  # rows, by sink name

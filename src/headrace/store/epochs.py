@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
 
 from headrace.model.epoch import OPEN, EpochAt, EpochKind, EpochStatus
 from headrace.store.prepared import Prepared
@@ -70,6 +70,15 @@ def all_open(conn: Connection, incarnation: str, pipeline: int) -> Sequence[Epoc
     """The epochs of a pipeline that are planned or prepared, in their order."""
     values = {"incarnation_at": incarnation, "pipeline_at": pipeline}
     return [_epoch(row) for row in _OPEN.rows(conn, values)]
+
+
+_HIGHEST = Prepared(select(func.max(epochs.c.epoch)).where(*_AT[:2]))
+
+
+def highest(conn: Connection, incarnation: str, pipeline: int) -> int:
+    """The highest id that the pipeline's rows have, whatever became of it; -1: there is none."""
+    row = _HIGHEST.row(conn, {"incarnation_at": incarnation, "pipeline_at": pipeline})
+    return int(row[0]) if row and row[0] is not None else -1
 
 
 def open_one(conn: Connection, incarnation: str, pipeline: int) -> Epoch | None:

@@ -7,7 +7,7 @@ is ready stays ready.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from sqlalchemy import Connection, bindparam, delete, select
 
@@ -31,7 +31,7 @@ def add(conn: Connection, at: EpochAt, sources: Collection[str]) -> None:
 
 
 _OF = Prepared(
-    select(ready_sources.c.source)
+    select(ready_sources.c.source, ready_sources.c.epoch)
     .where(
         ready_sources.c.incarnation == bindparam("of_incarnation"),
         ready_sources.c.pipeline == bindparam("of_pipeline"),
@@ -40,9 +40,15 @@ _OF = Prepared(
 )
 
 
-def of(conn: Connection, incarnation: str, pipeline: int) -> list[str]:
+def of(conn: Connection, incarnation: str, pipeline: int) -> Mapping[str, int]:
+    """By source: the epoch it was prepared in. Raises `TypeError` for what can't be read (K4)."""
     values = {"of_incarnation": incarnation, "of_pipeline": pipeline}
-    return [source for (source,) in _OF.rows(conn, values)]
+    found: dict[str, int] = {}
+    for source, epoch in _OF.rows(conn, values):
+        if not isinstance(source, str) or not isinstance(epoch, int):  # SQLite takes anything
+            raise TypeError(f"who is ready to close: source {source!r} in epoch {epoch!r}")
+        found[source] = epoch
+    return found
 
 
 def forget(conn: Connection, incarnation: str, *, but: Collection[int] = ()) -> None:

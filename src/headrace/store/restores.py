@@ -40,13 +40,22 @@ def lock(conn: Connection, job_id: str) -> Job | None:
     return to_job(row) if row else None
 
 
+_BY_KEY = Prepared(select(*JOB_COLUMNS).where(jobs.c.restore_key == bindparam("key")))
+
+
+def by_key(conn: Connection, key: str) -> Job | None:
+    """The job that was last restored under this key."""
+    row = _BY_KEY.row(conn, {"key": key})
+    return to_job(row) if row else None
+
+
 def begin_again(
     conn: Connection,
     job: Job,
     spec: JobSpec,
     starts: Sequence[Start],
     *,
-    submission_key: str,
+    key: str,
     group: str,
     now_ms: int,
 ) -> None:
@@ -57,7 +66,7 @@ def begin_again(
         update(jobs)
         .where(jobs.c.id == job.id)
         .values(
-            submission_key=submission_key,
+            restore_key=key,
             name=spec.name,
             group_name=group,
             spec=spec.model_dump(mode="json", exclude={"secrets"}),

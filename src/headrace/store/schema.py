@@ -86,11 +86,13 @@ jobs = Table(
     Column("created_at_ms", BigInteger, nullable=False),
     Column("started_at_ms", BigInteger),
     Column("ended_at_ms", BigInteger),
+    Column("restore_key", Text),  # of the last restore; the first submission keeps its own (C6)
     CheckConstraint(f"status IN {_one_of(JobStatus)}", name="status"),
     CheckConstraint(
         f"(ended_at_ms IS NULL) = (status NOT IN {_one_of(JOB_ENDED)})", name="ended_when_terminal"
     ),
     _partial_index("ix_jobs_open", "id", where=f"status NOT IN {_one_of(JOB_ENDED)}"),
+    Index("ix_jobs_restore_key", "restore_key", unique=True),
 )
 
 # Values of sensitive options. Nothing reads this but an assignment; gone when the job has ended.

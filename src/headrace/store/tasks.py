@@ -73,7 +73,6 @@ def plan(
 
 
 _BY_ID = Prepared(select(*COLUMNS).where(tasks.c.id == bindparam("id")))
-_PLANNED_AT = Prepared(select(tasks.c.created_at_ms).where(tasks.c.id == bindparam("id")))
 _FAILED_AT = Prepared(select(tasks.c.failed_at_ms).where(tasks.c.id == bindparam("id")))
 _OF_JOB = Prepared(
     select(*COLUMNS).where(tasks.c.job_id == bindparam("job_id")).order_by(tasks.c.id)
@@ -83,12 +82,6 @@ _OF_JOB = Prepared(
 def get(conn: Connection, task_id: str) -> Task | None:
     row = _BY_ID.row(conn, {"id": task_id})
     return to_task(row) if row else None
-
-
-def planned_at_ms(conn: Connection, task_id: str) -> int:
-    row = _PLANNED_AT.row(conn, {"id": task_id})
-    assert row is not None, "it was read a moment ago, and tasks are not deleted under a term"
-    return row[0]
 
 
 def failed_at_ms(conn: Connection, task_id: str) -> int | None:

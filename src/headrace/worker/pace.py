@@ -49,6 +49,11 @@ class Pace:
         return None if self._interval_s is None else round(self._rows)
 
     @property
+    def may_overlap(self) -> bool:
+        """Whether an epoch may begin while the one before it is being committed."""
+        return not (self._streaming and self._pause_s)
+
+    @property
     def due_in_s(self) -> float:
         """How long to wait before the next epoch is planned."""
         return max(0.0, self._due_s - self._clock.monotonic_s())

@@ -63,9 +63,12 @@ class Pipeline:
         self._pace = Pace(payload.env, clock)
         self._frames = Frames(payload.pipeline, plugins.sources, plugins.transforms, session)
         self._sinks = Sinks(execution, payload, plugins.sinks, session)
-        self._tail = Tail(f"{execution.id}, tail")
+        self._tail = Tail(f"{execution.id}, tail", waiting=self._wait_for_tail)
         self._planning = threading.Lock()
         self._granting: deque[tuple[Work, Posted]] = deque()  # proposed, and not begun
+        self._over = False  # nothing more is planned
+        self._bounded = all(source.bounded for source in plugins.sources)
+        self._written = bool(payload.restore.written)  # something was staged at every sink
         self._open = len(payload.restore.open)
         self._rows = max(payload.restore.written.values(), default=0)  # at the fullest sink
 
@@ -132,7 +135,7 @@ class Pipeline:
         self._execution.check()
         self._plan_ahead()
         while not self._granting:
-            if self._planner.over or self._execution.saving:
+            if self._is_over():
                 return None
             self._execution.says("waiting", epoch=self._planner.epoch, rows=self._rows)
             self._execution.rest(min(self._pace.due_in_s, REST_MAX_S))
@@ -140,12 +143,25 @@ class Pipeline:
             self._plan_ahead()
         return self._granted(*self._granting.popleft())
 
+    def _is_over(self) -> bool:
+        """Whether nothing is granted, and nothing will be. Whoever plans beside us hears of it."""
+        with self._planning:
+            wanted = not (self._planner.over or self._execution.saving)
+            self._over = not self._granting and not wanted
+            return self._over
+
+    def _wait_for_tail(self) -> None:
+        """How long a commit may take is for `checkpoint.timeout` to say: it is no standstill."""
+        if self._execution.progress.committing is not None:
+            self._execution.touch()
+
     def _plan_ahead(self) -> None:
         """Have the next epoch planned and granted while this one runs, if it is due."""
         with self._planning:
-            if self._open >= OPEN_MAX or self._planner.over or self._execution.saving:
+            open_max = OPEN_MAX if self._pace.may_overlap else 1
+            if self._over or self._open >= open_max or self._planner.over:
                 return
-            if self._pace.due_in_s > 0:
+            if self._execution.saving or self._execution.stopping or self._pace.due_in_s > 0:
                 return
             work = self._planner.propose(rows_max=self._pace.rows_max)
             self._open += 1
@@ -168,9 +184,10 @@ class Pipeline:
             self._plan_ahead()
         if work.epoch == 0:
             handles = self._sinks.survey(self._frames.empty())
-        elif work.plan.slices or work.epoch == 1:  # the first one makes tables, rows or not
+        elif work.plan.slices or (self._bounded and not self._written):  # makes tables, or rows
             with self._frames.of(work.plan) as frames:
                 handles = self._sinks.stage(work.epoch, frames)
+            self._written = True
         else:
             handles = {}
         self._rows += max((rows_of(handles, name) for name in handles), default=0)
@@ -191,7 +208,9 @@ class Pipeline:
         with self._planning:
             self._open -= 1
         self._pace.completed()
-        if work.epoch > 0:
-            self._plan_ahead()
-        if handles and work.epoch > 0:
-            self._sinks.sweep(work.epoch, handles)
+        try:
+            if work.epoch > 0:
+                self._plan_ahead()
+        finally:
+            if handles and work.epoch > 0:
+                self._sinks.sweep(work.epoch, handles)

@@ -47,7 +47,7 @@ class Planner:
         self._sources, self._clock = sources, clock
         self._positions: dict[str, JsonValue] = dict(restore.positions)
         self._ready = set(restore.ready)
-        self.epoch = restore.epoch  # the last one planned
+        self.epoch = max(restore.epoch, restore.highest)  # the last one planned
 
     @property
     def over(self) -> bool:
@@ -76,7 +76,7 @@ class Planner:
             ready = []
         self._positions |= {name: part.after for name, part in plan.slices.items()}
         self._ready |= set(ready)
-        self.epoch = epoch
+        self.epoch = max(self.epoch, epoch)
         return Work(epoch, plan, dict(self._positions), ready)
 
     def _has_read_all(self, source: Source, plan: Plan) -> bool:

@@ -16,8 +16,9 @@ from headrace.worker.outbox import LOOK_INTERVAL_S
 class Tail:
     """Does one piece of work at a time. An execution has one, and ends it."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, *, waiting: Callable[[], None]) -> None:
+        """`waiting` is called again and again by whoever waits for the work to be done."""
+        self._name, self._waiting = name, waiting
         self._thread: threading.Thread | None = None
         self._given, self._idle = threading.Event(), threading.Event()
         self._idle.set()
@@ -40,7 +41,7 @@ class Tail:
         """Wait until what was begun is done. It is told to stop by whoever stops the execution,
         and every wait in it has a limit of its own."""
         while not self._idle.wait(LOOK_INTERVAL_S):
-            pass
+            self._waiting()
         self.check()
 
     def check(self) -> None:

@@ -19,13 +19,16 @@ from headrace.errors import Refused
 PARTITION, ATTEMPT = "headrace_partition", "headrace_attempt"
 IDLE_IN_TRANSACTION_MAX_S = 60  # a paused committer must not keep its successor waiting for ever
 TCP_TIMEOUT_S = 3660  # of a connection's longest silence; above the longest statement
+# Of the list of aborted epochs in a mark. Some hundreds of them: whoever could still ask for an
+# older one has failed as many times since.
+ABORTED_CHARACTERS_MAX = 4_000
 MARK_COLUMNS = (
     "incarnation",
     "pipeline",
     "sink",
     "epoch",
     "spent_by",
-    "aborted_epoch",
+    "aborted_epochs",
     "moved_rows",
     "execution",
     "committer",
@@ -64,7 +67,10 @@ class Dialect(Protocol):
     def create_marks(self, marks: TableName) -> str: ...
 
     def raise_mark(self, marks: TableName) -> str:
-        """Takes MARK_COLUMNS; changes no row when the mark is at the epoch or above it (E1)."""
+        """Takes MARK_COLUMNS; changes no row when the mark is at the epoch or above it (E1).
+
+        `aborted_epochs` is added to what the mark has.
+        """
         ...
 
     def read_mark(self, marks: TableName) -> str:
@@ -152,8 +158,8 @@ class PostgreSQL:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table(marks)} (incarnation varchar(64) NOT NULL, "
             "pipeline integer NOT NULL, sink varchar(255) NOT NULL, epoch bigint NOT NULL, "
-            "spent_by varchar(8) NOT NULL, aborted_epoch bigint, moved_rows bigint NOT NULL, "
-            "execution varchar(255) NOT NULL, committer varchar(64) NOT NULL, "
+            "spent_by varchar(8) NOT NULL, aborted_epochs text NOT NULL, "
+            "moved_rows bigint NOT NULL, execution varchar(255) NOT NULL, committer varchar(64) NOT NULL, "
             "spent_at timestamp with time zone NOT NULL DEFAULT current_timestamp, "
             "PRIMARY KEY (incarnation, pipeline, sink))"
         )
@@ -165,7 +171,8 @@ class PostgreSQL:
             f"VALUES ({', '.join('?' for _ in MARK_COLUMNS)}) "
             "ON CONFLICT (incarnation, pipeline, sink) DO UPDATE SET epoch = excluded.epoch, "
             "spent_by = excluded.spent_by, moved_rows = excluded.moved_rows, "
-            "aborted_epoch = coalesce(excluded.aborted_epoch, held.aborted_epoch), "
+            "aborted_epochs = right(held.aborted_epochs || excluded.aborted_epochs, "
+            f"{ABORTED_CHARACTERS_MAX}), "
             "execution = excluded.execution, committer = excluded.committer, "
             "spent_at = current_timestamp "
             "WHERE held.epoch < excluded.epoch"

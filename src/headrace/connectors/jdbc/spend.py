@@ -2,7 +2,7 @@
 
 The row of the mark is locked from the first statement on, so that of two who spend one waits, and
 then changes no row: refused (E1). A mark that is not there stands below epoch 0. A lost answer is
-settled by reading the mark (E3).
+settled by reading the mark (E3), which also lists the epochs below it that were aborted.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def look(
     epoch = int(mark["epoch"] or 0)
     if epoch < at.epoch:
         return None
-    aborted = mark["aborted_epoch"] == str(at.epoch)
+    aborted = _listed(at.epoch) in (mark["aborted_epochs"] or "")
     by = SpentBy.ABORT if aborted else SpentBy.DATA
     return Spent(by, epoch, mark["committer"] or "", int(mark["moved_rows"] or 0))
 
@@ -142,9 +142,14 @@ def _raise_mark(connection: Connection, spending: Spending) -> bool:
         at.sink,
         at.epoch,
         spending.by.value,
-        at.epoch if spending.by is SpentBy.ABORT else None,
+        _listed(at.epoch) if spending.by is SpentBy.ABORT else "",
         spending.rows,
         spending.execution,
         spending.committer,
     )
     return changed > 0
+
+
+def _listed(epoch: int) -> str:
+    """Closed on both sides: a list that was cut short holds no number that was not in it."""
+    return f",{epoch},"

@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from headrace.clock import Clock
-from headrace.coordinator.attempts import is_overdue
 from headrace.coordinator.payloads import unreadable
 from headrace.coordinator.reconcile.saving import is_saved, keep, saving_waits_for
 from headrace.model.ids import Ids
@@ -37,6 +36,7 @@ from headrace.store.tasks import Task
 log = logging.getLogger(__name__)
 
 WAITING = frozenset({JobStatus.CREATED, JobStatus.PENDING})
+SETTLE_DEADLINE_S = 900.0  # without anybody to settle it for so long, a job ends without it
 ENDING = frozenset({JobStatus.CANCELING, JobStatus.FAILING})
 STOPPING = ENDING | {JobStatus.DOING_SAVEPOINT}
 # What a pipeline said in the meantime is not why the job is so.
@@ -90,6 +90,7 @@ class Jobs:
 
     def __init__(self, clock: Clock, ids: Ids, *, ring_worker: Callable[[str], None]) -> None:
         self._clock, self._ids, self._ring_worker = clock, ids, ring_worker
+        self._settling_since_s: dict[str, float] = {}  # by job: when we first saw it do so
 
     def due(self, conn: Connection, key: str) -> bool:
         if (job := _open_job(conn, key)) is None:
@@ -104,7 +105,7 @@ class Jobs:
         if view.job.status in STOPPING and _end_waits_for(conn, view) != view.job.waits_for:
             return True
         return view.job.status in ENDING and (
-            _unwound(view) or any(self._is_given_up(conn, settle) for _, settle in view.settling())
+            _unwound(view) or any(self._is_given_up(settle) for _, settle in view.settling())
         )
 
     def reconcile(self, conn: Connection, key: str) -> None:
@@ -132,6 +133,7 @@ class Jobs:
             for worker in savepoints.mark_tasks(conn, view.job.id):
                 self._ring_worker(worker)
         elif target in JOB_ENDED:
+            self._settling_since_s.pop(view.job.id, None)
             keep(conn, view.job, view.pipelines, target, now_ms=now_ms)
         log.info("job moved", extra={"job": view.job.id, "from": view.job.status, "to": target})
 
@@ -217,14 +219,16 @@ class Jobs:
             error = "; ".join(reason for reason in (pipeline.error, unsettled) if reason)
             jobs.change_pipeline(conn, view.job.id, pipeline.number, end, error=error)
 
-    def _is_given_up(self, conn: Connection, settle: Task) -> bool:
-        """Whether nobody holds the settle task, and its deadline is over."""
-        return settle.status is TaskStatus.PLANNED and is_overdue(
-            conn, settle, now_ms=self._clock.wall_ms()
-        )
+    def _is_given_up(self, settle: Task) -> bool:
+        """Whether nobody holds the settle task, and nobody did for too long. A leader counts from
+        when it first saw it, by its own clock: those of two leaders may be an hour apart."""
+        assert settle.job_id is not None
+        now_s = self._clock.monotonic_s()
+        since_s = self._settling_since_s.setdefault(settle.job_id, now_s)
+        return settle.status is TaskStatus.PLANNED and now_s - since_s >= SETTLE_DEADLINE_S
 
     def _give_up(self, conn: Connection, settle: Task, *, now_ms: int) -> bool:
-        return self._is_given_up(conn, settle) and tasks.fail_unclaimed(
+        return self._is_given_up(settle) and tasks.fail_unclaimed(
             conn, settle.id, error=settle.error or "no worker took it in time", now_ms=now_ms
         )
 

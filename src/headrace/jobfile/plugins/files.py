@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections.abc import Mapping
 from urllib.parse import urlsplit
+
+from pydantic import JsonValue
 
 from headrace.jobfile.nodes import Role
 from headrace.jobfile.options import Kind, Option, Options, PluginDecl, common_options
@@ -12,6 +15,7 @@ from headrace.jobfile.saving import data_save_mode, schema_save_mode
 from headrace.jobfile.timepattern import filename_pattern_flaw, pattern_flaw
 
 _FORMATS = ("text", "csv", "json", "parquet", "orc")
+_OWN_COLUMNS = frozenset({"parquet", "orc"})  # a file says what it holds
 _NO_FORMATS = ("excel", "xml", "binary", "markdown")
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "zlib")
 _NO_CODECS = ("lzo", "brotli")
@@ -106,7 +110,12 @@ _ENCODING = Option(
 
 _SOURCE = (
     _format(default=None),
-    Option("schema", Kind.SCHEMA, vectors=False, doc="The columns; csv and json need it."),
+    Option(
+        "schema",
+        Kind.SCHEMA,
+        vectors=False,
+        doc="The columns; csv and json need it, in streaming mode parquet and orc, too.",
+    ),
     _DELIMITER,
     Option("read_columns", Kind.LIST, doc="Missing: all."),
     Option(
@@ -229,8 +238,20 @@ _PATH = Option(
 )
 
 
+def streaming_flaw(options: Mapping[str, JsonValue]) -> str | None:
+    """A folder may be empty when the job starts: no file is there to take columns from."""
+    form = str(options["file_format_type"])
+    if form not in _OWN_COLUMNS or options.get("schema"):
+        return None
+    return (
+        f"in streaming mode {form} needs the option 'schema', since the folder may be empty when "
+        "the job starts; add schema = { fields { … } }, or set job.mode = BATCH in env"
+    )
+
+
 def _declared(name: str, role: Role, doc: str, options: tuple[Option, ...]) -> PluginDecl:
-    return PluginDecl(name=name, role=role, doc=doc, options=Options(options))
+    flaw = streaming_flaw if role == "source" else None
+    return PluginDecl(name=name, role=role, doc=doc, options=Options(options), streaming_flaw=flaw)
 
 
 _READS = (

@@ -16,6 +16,8 @@ _KINDS = "kind IN ('CHECKPOINT', 'COMPLETED', 'OPENING', 'SAVEPOINT')"
 def upgrade() -> None:
     zero = sa.Column("wanted_savepoint", sa.Integer(), nullable=False, server_default=sa.text("0"))
     op.add_column("jobs", zero)
+    op.add_column("jobs", sa.Column("restore_key", sa.Text()))
+    op.create_index("ix_jobs_restore_key", "jobs", ["restore_key"], unique=True)
     none = sa.Column("written", sa.JSON(), nullable=False, server_default=sa.text("'{}'"))
     op.add_column("pipelines", none)
     op.add_column("tasks", sa.Column("failed_at_ms", sa.BigInteger()))
