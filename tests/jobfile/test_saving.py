@@ -113,10 +113,13 @@ def test_a_source_that_ends_is_refused_in_a_streaming_job_over_the_wire() -> Non
 
 
 @pytest.mark.parametrize("form", ["parquet", "orc"])
-@pytest.mark.parametrize("plugin", ["LocalFile", 'HdfsFile { fs.defaultFS = "hdfs://h:1" }'])
-def test_a_stream_of_files_that_bring_their_columns_needs_a_schema(form: str, plugin: str) -> None:
-    name, _, more = plugin.partition(" ")
-    source = f'{name} {{ path = "/in", file_format_type = {form}, SCHEMA {more.strip("{}")} }}'
+@pytest.mark.parametrize(
+    ("name", "more"), [("LocalFile", ""), ("HdfsFile", 'fs.defaultFS = "hdfs://h:1"')]
+)
+def test_a_stream_of_files_that_bring_their_columns_needs_a_schema(
+    form: str, name: str, more: str
+) -> None:
+    source = f'{name} {{\n path = "/in"\n file_format_type = {form}\n SCHEMA\n {more}\n}}'
     with pytest.raises(BadJobFile) as refused:
         read(env="job.mode = STREAMING", source=source.replace("SCHEMA", ""))
     assert str(refused.value) == (

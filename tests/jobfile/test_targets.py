@@ -18,7 +18,7 @@ HDFS = 'HdfsFile { fs.defaultFS = "hdfs://h:1", '
 def read(*sinks: str, inputs: tuple[str, ...] = ("a", "b")) -> JobSpec:
     """Each sink reads from a source of its own, so that it is a pipeline."""
     fake = "FakeSource {{ schema {{ fields {{ id = bigint }} }}, plugin_output = {} }}"
-    sources = "\n".join(fake.format(name) for name in ("a", "b"))
+    sources = "\n".join(fake.format(name) for name in sorted(set(inputs)))
     written = "\n".join(
         f"{sink.removesuffix('}')}, plugin_input = {name} }}"
         for sink, name in zip(sinks, inputs, strict=True)
@@ -95,13 +95,11 @@ def test_sinks_of_one_pipeline_are_opened_before_any_of_them_writes() -> None:
 @pytest.mark.req("E1")
 @pytest.mark.parametrize(("opener", "other"), [SAME[0], SAME[4]])
 def test_such_a_job_is_refused_over_the_wire(opener: str, other: str) -> None:
-    one, two = read(opener), read(other)
-    second = two.model_dump_json().replace("-1", "-2").replace('"a"', '"c"')
-    moved = JobSpec.model_validate_json(second)
-    [pipeline] = moved.pipelines
-    pipelines = (*one.pipelines, pipeline.model_copy(update={"number": 2}))
-    spec = one.model_copy(
-        update={"pipelines": pipelines, "secrets": {**one.secrets, **moved.secrets}}
-    )
+    spec = read(opener.replace(f", {DROP}", ""), other)
+    first, second = spec.pipelines
+    options = {**first.sinks[0].options, "data_save_mode": "DROP_DATA"}
+    sink = first.sinks[0].model_copy(update={"options": options})
+    first = first.model_copy(update={"sinks": (sink,)})
+    spec = spec.model_copy(update={"pipelines": (first, second)})
     with pytest.raises(Refused, match=r"^sink \S+-1 of pipeline 1 and sink \S+-2 of pipeline 2"):
         check_spec(spec)

@@ -159,7 +159,8 @@ class PostgreSQL:
             f"CREATE TABLE IF NOT EXISTS {self.table(marks)} (incarnation varchar(64) NOT NULL, "
             "pipeline integer NOT NULL, sink varchar(255) NOT NULL, epoch bigint NOT NULL, "
             "spent_by varchar(8) NOT NULL, aborted_epochs text NOT NULL, "
-            "moved_rows bigint NOT NULL, execution varchar(255) NOT NULL, committer varchar(64) NOT NULL, "
+            "moved_rows bigint NOT NULL, execution varchar(255) NOT NULL, "
+            "committer varchar(64) NOT NULL, "
             "spent_at timestamp with time zone NOT NULL DEFAULT current_timestamp, "
             "PRIMARY KEY (incarnation, pipeline, sink))"
         )

@@ -53,17 +53,21 @@ def test_a_stream_of_parquet_files_waits_for_the_first_one(warm: WarmSpark, tmp_
     source = PluginSpec(
         name="LocalFile-1",
         plugin="LocalFile",
-        options={"path": str(tmp_path / "in"), "file_format_type": "parquet"},
+        options={
+            "path": str(tmp_path / "in"),
+            "file_format_type": "parquet",
+            "schema": {"fields": {"id": "bigint"}},
+        },
         output="t",
     )
     sinks = (_files(tmp_path / "out", "LocalFile-2", "t"),)
     env = EnvSpec.model_validate({"job_mode": "STREAMING", "checkpoint_interval_ms": 200})
     run = Run(warm, tmp_path)
     execution = run.begin(env, PipelineSpec(number=1, sources=(source,), sinks=sinks))
-    planned = [EpochPlanned]
     eventually(
         lambda: (
-            execution.ended.is_set() or len([r for r in run.said if isinstance(r, planned[0])]) > 2
+            execution.ended.is_set()
+            or len([r for r in run.said if isinstance(r, EpochPlanned)]) > 2
         )
     )
     execution.savepoint()
