@@ -80,27 +80,28 @@ def test_what_is_wrong_in_a_job_file_is_said_with_its_place_and_the_nearest_name
     assert not (tmp_path / ".headrace").exists(), "nothing was started"
 
 
-def test_streaming_is_refused_with_its_place_before_anything_starts(
+def test_an_interval_of_nothing_is_refused_with_its_place_before_anything_starts(
     job_file: Path, tmp_path: Path
 ) -> None:
-    job_file.write_text(JOB_FILE.replace("BATCH", "STREAMING"))
+    job_file.write_text(JOB_FILE.replace("env {", "env { checkpoint.interval = 0,"))
     for arguments in (("run", "job.conf"), ("run", "job.conf", "--check")):
         done = headrace(*arguments, cwd=tmp_path)
         assert done.returncode == 2
-        assert "job.conf:2:7: option 'job.mode' of env with the value 'STREAMING'" in one_line_of(
-            done
+        assert (
+            "job.conf:2:7: option 'checkpoint.interval' of env must be at least 1, and is 0"
+            in one_line_of(done)
         )
     assert not (tmp_path / ".headrace").exists(), "nothing was started"
 
 
 def test_an_option_without_effect_is_told_beside_the_answer(job_file: Path, tmp_path: Path) -> None:
-    job_file.write_text(JOB_FILE.replace("env {", "env { checkpoint.interval = 5000,"))
+    job_file.write_text(JOB_FILE.replace("env {", "env { custom_parameters { a = b },"))
     done = headrace("run", "job.conf", "--check", cwd=tmp_path)
 
     assert done.returncode == 0
     assert done.stderr == (
-        "note: job.conf:2:7: option 'checkpoint.interval' of env has no effect yet: "
-        "a batch job runs as one epoch\n"
+        "note: job.conf:2:7: option 'custom_parameters' of env has no effect yet: "
+        "nothing reads it\n"
     )
 
 

@@ -113,7 +113,6 @@ def test_the_key_of_another_job_is_refused(desk: Desk) -> None:
         restored(desk, job, key="taken")
 
 
-@pytest.mark.req("C6")
 def test_a_submission_that_is_repeated_after_a_restore_is_still_the_same_job(desk: Desk) -> None:
     """A client that lost the answer, or a scheduler that tries again."""
     job = stopped_with_savepoint(desk)

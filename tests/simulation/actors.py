@@ -223,7 +223,7 @@ class ClientActor:
             if scenario.savepoint_after_s is not None:
                 self._save(process, job_id, scenario.savepoint_after_s)
                 again = {**body, "submission_key": f"{key}, again"}
-                self._until_answered(process, "restore", again)
+                self._unless_refused(process, "restore", again)
             if scenario.cancel_after_s is not None:
                 self._until(process, job_id, lambda status: status not in NOT_BEGUN)
                 self._stage.world.sleep(scenario.cancel_after_s)
@@ -234,7 +234,7 @@ class ClientActor:
         """Ask for a savepoint and wait for the end. A job that ends first has none."""
         self._until(process, job_id, lambda status: status not in NOT_BEGUN)
         self._stage.world.sleep(after_s)
-        self._until_answered(process, "savepoint", job_id)
+        self._unless_refused(process, "savepoint", job_id)
         self._until(process, job_id, lambda status: status in JOB_ENDED)
 
     def _until(self, process: Process, job_id: str, met: Callable[[JobStatus], bool]) -> None:
@@ -244,14 +244,19 @@ class ClientActor:
                 return
             self._stage.world.sleep(CLIENT_LOOK_S)
 
+    def _unless_refused(self, process: Process, verb: str, body: Any) -> None:
+        """The job may be quicker than the command: then there is nothing to save, or restore."""
+        try:
+            self._until_answered(process, verb, body)
+        except Refused as error:
+            self._stage.world.tell(str(error), "client")
+
     def _until_answered(self, process: Process, verb: str, body: Any) -> Any:
         """A user repeats a command until somebody answers it, at any coordinator."""
         for _ in range(CLIENT_TRIES_MAX):
             address = f"http://{process.random.choice(self._stage.scenario.coordinators)}"
             try:
                 return self._stage.network.call(address, verb, body, timeout_s=CLIENT_TIMEOUT_S)
-            except Refused:
-                return None  # the job was quicker than the command
             except (NoAnswer, Unavailable):
                 self._stage.world.sleep(CLIENT_PAUSE_S)
         return None

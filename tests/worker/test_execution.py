@@ -175,7 +175,7 @@ def test_what_is_too_large_to_be_recorded_is_refused_before_it_is_posted(
 
     assert (end.outcome, end.retry) == ("FAILED", False)
     assert end.error is not None
-    assert re.match(rf"the {what} of epoch 3 takes 1000\d\d\d? bytes, and 1000000 are", end.error)
+    assert re.match(rf"the {what} of epoch 3 takes 4000\d\d\d? bytes, and 4000000 are", end.error)
 
 
 @pytest.mark.parametrize("error", [Refused("no"), OSError("full")])

@@ -57,6 +57,7 @@ class FakeSource:
         self._setting, self._clock = setting, clock or SystemClock()
         self._schema = parse_schema(setting.options.get("schema"))
         self._rows = _given_rows(setting.options.get("rows"))
+        self._kept: tuple[int, Sequence[Column]] | None = None
 
     @property
     def total(self) -> int:
@@ -114,15 +115,30 @@ class FakeSource:
 
     def read(self, session: SparkSession, part: Slice) -> DataFrame:
         span = _Range.model_validate(part.data)
-        numbers = session.range(span.first, span.end, 1, self._partitions(session, span))
-        numbers = numbers.withColumnRenamed("id", _ROW)
+        numbers = self._numbers(session, span)
         if self._rows is not None:
             return self._given(session, numbers, self._rows, span)
         row = f.xxhash64(f.lit(self._seed()), f.col(_ROW))
+        return numbers.withColumn("__headrace_hash", row).select(*self._columns(span))
+
+    def _numbers(self, session: SparkSession, span: _Range) -> DataFrame:
+        """The numbers of the rows. Where they begin is data, and not part of the code that Spark
+        generates: so epochs of one size share it, and the JVM compiles it once."""
+        numbers = session.range(0, span.end - span.first, 1, self._partitions(session, span))
+        first = f.get(f.array(f.lit(span.first)), f.spark_partition_id() * 0)
+        return numbers.select((f.col("id") + f.coalesce(first, f.lit(0))).alias(_ROW))
+
+    def _columns(self, span: _Range) -> Sequence[Column]:
+        """What each column is made of: hundreds of calls into the JVM, so they are kept for the
+        next epoch, unless a default says what time it is."""
         year = datetime.fromtimestamp(span.now_ms / 1000, tz=UTC).year
-        maker = Maker(f.col("__headrace_hash"), self._setting.options, year=year)
-        columns = [self._column(maker, column, span) for column in self._schema.columns]
-        return numbers.withColumn("__headrace_hash", row).select(*columns)
+        timed = any(column.default is not None for column in self._schema.columns)
+        key = span.now_ms if timed else year
+        if self._kept is None or self._kept[0] != key:
+            maker = Maker(f.col("__headrace_hash"), self._setting.options, year=year)
+            made = [self._column(maker, column, span) for column in self._schema.columns]
+            self._kept = (key, made)
+        return self._kept[1]
 
     def empty(self, session: SparkSession) -> DataFrame:
         return session.createDataFrame([], spark_schema(self._schema))  # pyright: ignore[reportUnknownMemberType]
