@@ -6,6 +6,7 @@ server. Each test has a store of its own, cloned from one that was migrated once
 
 from __future__ import annotations
 
+import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,3 +109,14 @@ def disarmed_seams() -> Iterator[None]:
     """No seam that one test armed stays armed for the next."""
     yield
     seams.disarm_all()
+
+
+@pytest.fixture(autouse=True)
+def heard_warnings(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Warnings are heard in each test, whatever the one before it made of the levels."""
+    for name, product in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "headrace" and isinstance(product, logging.Logger):
+            product.setLevel(logging.NOTSET)
+            product.propagate, product.disabled = True, False
+    with caplog.at_level(logging.WARNING):
+        yield

@@ -88,7 +88,7 @@ def test_an_interval_of_nothing_is_refused_with_its_place_before_anything_starts
         done = headrace(*arguments, cwd=tmp_path)
         assert done.returncode == 2
         assert (
-            "job.conf:2:7: option 'checkpoint.interval' of env must be at least 1, and is 0"
+            "job.conf:2:29: option 'checkpoint.interval' of env must be at least 1, and is 0"
             in one_line_of(done)
         )
     assert not (tmp_path / ".headrace").exists(), "nothing was started"
