@@ -209,8 +209,7 @@ class Pipeline:
             self._open -= 1
         self._pace.completed()
         try:
-            if work.epoch > 0:
-                self._plan_ahead()
+            self._plan_ahead()
         finally:
-            if handles and work.epoch > 0:
+            if handles:
                 self._sinks.sweep(work.epoch, handles)
