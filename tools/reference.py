@@ -52,7 +52,8 @@ _Command = tuple[str, TyperCommand | TyperGroup]
 
 def _cli_page() -> Iterator[str]:
     yield "# Commands\n"
-    yield "Options of `headrace` itself stand before the command: `headrace --output json workers`."
+    yield "Options of `headrace` itself stand before the command: `headrace --verbose workers`."
+    yield "`--output` alone may stand after it, too: `headrace workers --output json`."
     yield "What the exit codes mean: [errors and exit codes](errors.md)."
     for path, command in commands():
         yield f"\n## `{path}`\n\n{inspect.cleandoc(command.help or '')}\n"
@@ -64,7 +65,7 @@ def _cli_page() -> Iterator[str]:
 
 def _parameter_row(parameter: TyperArgument | TyperOption) -> str:
     if isinstance(parameter, TyperArgument):
-        name = f"`{(parameter.metavar or parameter.name or '').upper()}`"
+        name = f"`{parameter.metavar or (parameter.name or '').upper()}`"
     else:
         name = ", ".join(f"`{option}`" for option in sorted(parameter.opts, reverse=True))
         name += f" {parameter.metavar}" if parameter.metavar else ""

@@ -11,10 +11,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import httpx2
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue, ValidationError
 
 from headrace.errors import (
     BadSetting,
@@ -24,120 +24,30 @@ from headrace.errors import (
     Unavailable,
     heard,
 )
+from headrace.views import (
+    CheckpointList,
+    CheckpointView,
+    EndedView,
+    Health,
+    HistoryList,
+    JobList,
+    JobView,
+    LogList,
+    SavepointDeleted,
+    View,
+    WorkerList,
+    WorkerView,
+)
 
 CONNECT_TIMEOUT_S = 3.0
 READ_TIMEOUT_S = 30.0  # a store that is busy answers late; one that hangs must not hang us
 ROUNDS_MAX = 3  # how often each address is tried for one call
 ROUND_PAUSE_S = 0.2
 ERROR_TEXT_MAX = 200  # characters of an answer that is not ours
-
-
-class View(BaseModel):
-    """What a coordinator shows; it uses the same classes. Fields of a newer one are kept, so that
-    JSON output has them."""
-
-    model_config = ConfigDict(frozen=True, extra="allow")
+HISTORY_SHOWN = 100  # runs, when nobody says how many
 
 
 V = TypeVar("V", bound=View)
-
-
-class Health(View):
-    status: str
-    leading: bool
-    term: int | None = None
-    leader: str | None = None
-    version: str
-    store: str
-    pid: int
-
-
-class ProgressView(View):
-    step: str
-    epoch: int = 0
-    rows: int = 0
-    rows_expected: int | None = None
-
-
-class PipelineView(View):
-    number: int
-    status: str
-    epoch: int = 0  # the last complete one; of a FINISHED pipeline its completed point
-    rows_in: int = 0
-    rows_out: int = 0
-    commits: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
-    error: str | None = None
-    execution: str | None = None
-    worker: str | None = None
-    spark_application: str | None = None
-    progress: ProgressView | None = None
-    repeatable: bool | None = None  # a crash gives the same rows again; None: not looked up
-    not_repeatable: str | None = None  # why it is not
-
-
-class SavepointView(View):
-    """Where a job that has ended can be restored."""
-
-    kind: str  # savepoint; or checkpoint, the last one of a failed job
-    epoch: int
-    sources: tuple[str, ...] = ()  # of which it has a position
-    ready: tuple[str, ...] = ()  # sources that have read everything
-    written: dict[str, int] = Field(default_factory=dict[str, int])  # rows, by sink
-    made_at_ms: int
-
-
-class CheckpointView(View):
-    pipeline: int
-    id: int  # strictly growing, also through a restore
-    kind: str  # checkpoint, savepoint, completed, save mode
-    status: str
-    planned_at_ms: int
-    prepared_at_ms: int | None = None
-    completed_at_ms: int | None = None
-    duration_ms: int | None = None
-    size_bytes: int = 0  # of its plan and its stage handles
-    rows_in: int | None = None
-    rows_out: int | None = None
-
-
-class JobView(View):
-    id: str
-    name: str
-    status: str
-    group: str
-    waits_for: str | None = None
-    error: str | None = None
-    created_at_ms: int
-    started_at_ms: int | None = None
-    ended_at_ms: int | None = None
-    pipelines: tuple[PipelineView, ...] = ()
-    savepoint: SavepointView | None = None
-    notes: tuple[str, ...] = ()  # of a restore: what is new in the job file
-
-
-class WorkerView(View):
-    id: str
-    group: str
-    slots: int
-    host: str
-    pid: int
-    version: str
-    spark_application: str
-    registered_at_ms: int
-    seen_at_ms: int
-    executions: tuple[str, ...] = ()
-
-
-class JobList(View):
-    jobs: tuple[JobView, ...]
-
-
-class CheckpointList(View):
-    checkpoints: tuple[CheckpointView, ...]
-
-
-class WorkerList(View):
-    workers: tuple[WorkerView, ...]
 
 
 class Client:
@@ -191,9 +101,22 @@ class Client:
     def job(self, job_id: str) -> JobView:
         return self._call(JobView, "GET", _of(job_id))
 
-    def jobs(self, *, running: bool = False) -> tuple[JobView, ...]:
-        path = "/v1/jobs?running=true" if running else "/v1/jobs"
-        return self._call(JobList, "GET", path).jobs
+    def jobs(self) -> tuple[JobView, ...]:
+        """Those that have not ended; `history` has the others."""
+        return self._call(JobList, "GET", "/v1/jobs").jobs
+
+    def history(
+        self,
+        job: str | None = None,
+        *,
+        status: str | None = None,
+        name: str | None = None,
+        most: int = HISTORY_SHOWN,
+    ) -> tuple[EndedView, ...]:
+        """How runs of jobs ended, the latest first."""
+        given = {"job": job, "status": status, "name": name, "most": most}
+        query = urlencode({key: value for key, value in given.items() if value is not None})
+        return self._call(HistoryList, "GET", f"/v1/history?{query}").runs
 
     def cancel_job(self, job_id: str) -> JobView:
         return self._call(JobView, "POST", f"{_of(job_id)}/cancel")
@@ -201,8 +124,18 @@ class Client:
     def savepoint_job(self, job_id: str) -> JobView:
         return self._call(JobView, "POST", f"{_of(job_id)}/savepoint")
 
+    def delete_savepoint(self, job_id: str) -> SavepointDeleted:
+        """From then on the job can't be restored."""
+        return self._call(SavepointDeleted, "DELETE", f"{_of(job_id)}/savepoint")
+
     def checkpoints(self, job_id: str) -> tuple[CheckpointView, ...]:
         return self._call(CheckpointList, "GET", f"{_of(job_id)}/checkpoints").checkpoints
+
+    def logs(self, job_id: str, *, tail: int | None = None, after: str | None = None) -> LogList:
+        """The last lines about a job, or those that came after a cursor."""
+        given = {"tail": tail, "after": after}
+        query = urlencode({key: value for key, value in given.items() if value is not None})
+        return self._call(LogList, "GET", f"{_of(job_id)}/logs?{query}")
 
     def workers(self) -> tuple[WorkerView, ...]:
         return self._call(WorkerList, "GET", "/v1/workers").workers

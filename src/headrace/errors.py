@@ -6,6 +6,7 @@ HeadraceError
 │   ├── JobFileUnreadable       a job file that can't be opened
 │   ├── BadSetting              an option of a command or a setting of the environment
 │   ├── NotFound                404
+│   │   └── LogsGone                what was said about a job went with its state
 │   ├── IllegalTransition
 │   ├── StoreRefused            a store this program may not open
 │   │   └── ProgramTooOld           newer programs have changed it so that this one may not
@@ -64,10 +65,23 @@ class BadSetting(Refused):
 
 
 class NotFound(Refused):
-    def __init__(self, kind: str, key: str) -> None:
+    def __init__(self, kind: str, key: str, *, way_out: str | None = None) -> None:
         self.kind, self.key = kind, key
-        way_out = "; `headrace job list` shows those there are" if kind == "job" else ""
-        super().__init__(f"there is no {kind} {key!r}{way_out}")
+        if way_out is None and kind == "job":
+            way_out = "`headrace job list` shows what runs, `headrace job history` what has ended"
+        super().__init__(f"there is no {kind} {key!r}{f'; {way_out}' if way_out else ''}")
+
+
+class LogsGone(NotFound):
+    """A job is only left in the history: what was said about it went with its state."""
+
+    def __init__(self, job_id: str, status: str, ended: str) -> None:
+        self.kind, self.key = "job", job_id
+        Refused.__init__(
+            self,
+            f"job {job_id!r} ended {status} at {ended}, and its log lines went with its state; "
+            f"`headrace job show {job_id}` has its error",
+        )
 
 
 class IllegalTransition(Refused):

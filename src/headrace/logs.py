@@ -66,10 +66,15 @@ def _fields(record: logging.LogRecord) -> Mapping[str, object]:
     }
 
 
+def facts_of(record: logging.LogRecord) -> str:
+    """The fields of a record, as text; those that hold secrets by name are redacted."""
+    return " ".join(f"{key}={value}" for key, value in _fields(record).items())
+
+
 class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = super().format(record)
-        fields = " ".join(f"{key}={value}" for key, value in _fields(record).items())
+        fields = facts_of(record)
         head, newline, trace = line.partition("\n")
         return f"{head}  {fields}{newline}{trace}" if fields else line
 
@@ -90,6 +95,7 @@ class JsonFormatter(logging.Formatter):
 
 def set_up(*, level: str, fmt: Literal["text", "json"]) -> None:
     handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(level)  # others may listen to more than is written here
     handler.setFormatter(
         JsonFormatter()
         if fmt == "json"

@@ -13,7 +13,9 @@ from fastapi.testclient import TestClient
 
 from headrace.api.app import make_app
 from headrace.clock import SystemClock
-from headrace.coordinator.service import Coordinator, Options
+from headrace.coordinator.options import Options
+from headrace.coordinator.service import Coordinator
+from headrace.model.cleanup import Retention
 from headrace.model.ids import RandomIds
 
 ADDRESS = "http://here:7300"
@@ -31,8 +33,11 @@ def eventually(met: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def served(store_url: str, *, token: str | None = None) -> Generator[TestClient]:
-    coordinator = Coordinator(Options(store_url, ADDRESS), CLOCK, RandomIds())
+def served(
+    store_url: str, *, token: str | None = None, retention: Retention | None = None
+) -> Generator[TestClient]:
+    options = Options(store_url, ADDRESS, retention=retention or Retention())
+    coordinator = Coordinator(options, CLOCK, RandomIds())
     # The name under which a client of this machine would reach it.
     with TestClient(make_app(coordinator, token=token), base_url=LOOPBACK) as client:
         yield client

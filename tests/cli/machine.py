@@ -88,6 +88,10 @@ def job_view(status: str = "RUNNING", **changed: object) -> dict[str, object]:
         "pipelines": [pipeline_view(status)],
         "savepoint": None,
         "notes": [],
+        "run": 1,
+        "cleaned": False,
+        "cleanup": None,
+        "history_until_ms": None,
     }
     return {**view, **changed}
 

@@ -55,12 +55,22 @@ def test_jobs_are_listed_for_programs_with_all_a_coordinator_says() -> None:
     assert shown == body["jobs"]
 
 
-def test_only_running_jobs_are_asked_for() -> None:
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        assert request.url.query == b"running=true"
-        return httpx2.Response(200, json={"jobs": []})
+@pytest.mark.req("C7")
+def test_when_nothing_runs_history_is_named() -> None:
+    assert invoke(always(200, {"jobs": []}), "job", "list") == (
+        "nothing runs; `headrace job history` shows what has ended\n"
+    )
 
-    assert invoke(answer, "job", "list", "--running") == "no jobs\n"
+
+@pytest.mark.parametrize(
+    "command", [("job", "list"), ("job", "show", "j1"), ("job", "cancel", "j1"), ("workers",)]
+)
+def test_programs_may_ask_after_the_command_too(command: tuple[str, ...]) -> None:
+    body = job_view(jobs=[], workers=[])
+    before = invoke(always(200, body), *command, output="json")
+
+    assert json.loads(before) in (body, [])
+    assert invoke(always(200, body), *command, "--output", "json") == before
 
 
 def test_a_job_is_shown_with_its_table_and_snapshot() -> None:

@@ -264,7 +264,7 @@ def test_a_job_left_to_what_is_up_can_be_seen_and_canceled(commands: Commands) -
         wait_until(lambda: status() == "RUNNING", "the job runs")
         commands.start("job", "cancel", job).ends(0)
         wait_until(lambda: status() == "CANCELED", "the job is canceled")
-        assert job in commands.start("job", "list").ends(0).out
+        assert job in commands.start("job", "history").ends(0).out
         assert "default" in commands.start("workers").ends(0).out
 
 

@@ -37,6 +37,7 @@ SAVED = {
     "ready": [],
     "written": {"Console-1": 1000, "Console-2": 500},
     "made_at_ms": 1_700_000_003_000,
+    "expires_at_ms": None,
 }
 CHECKPOINT = {
     "pipeline": 1,
@@ -274,6 +275,7 @@ def test_a_restore_of_nothing_is_refused_and_nothing_is_left_running(commands: C
     refused = commands.start("run", commands.job_file(7), "--restore", "nobody").ends(2)
 
     assert refused.err.splitlines()[-1] == (
-        "headrace: there is no job 'nobody'; `headrace job list` shows those there are"
+        "headrace: there is no job 'nobody'; `headrace job list` shows what runs, "
+        "`headrace job history` what has ended"
     )
     assert commands.children() == []

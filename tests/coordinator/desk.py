@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import chain, count
 
 from sqlalchemy import Engine, select
 
@@ -16,11 +16,14 @@ from headrace.coordinator.commands import Commands
 from headrace.coordinator.dispatch import Dispatch
 from headrace.coordinator.drafts import Touched
 from headrace.coordinator.metrics import Metrics
+from headrace.coordinator.reconcile.cleaning import Cleaning
 from headrace.coordinator.reconcile.executions import Executions
+from headrace.coordinator.reconcile.expiry import Expiry
 from headrace.coordinator.reconcile.jobs import Jobs
 from headrace.coordinator.reconcile.loop import Pass, run_once
 from headrace.coordinator.reconcile.workers import Workers
 from headrace.coordinator.roster import Roster
+from headrace.model.cleanup import Retention
 from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec
 from headrace.model.task import Claim, Lane, TaskKind
@@ -36,6 +39,7 @@ from tests.coordinator.specs import whole_run
 from tests.fakes import FakeClock
 
 TIMEOUT_S = 60.0
+RETENTION = Retention()
 JOBS_MAX = 1000
 
 
@@ -75,6 +79,8 @@ class Desk:
         self.jobs = Jobs(self.clock, self.ids, ring_worker=self.rung.append)
         self.workers = Workers(self.roster, self.clock)
         self.executions = Executions(self.roster.watch, self.clock)
+        self.cleaning = Cleaning(self.clock, self.ids, retention=RETENTION)
+        self.expiry = Expiry(self.clock, RETENTION)
 
     def take_over(self) -> None:
         """Another coordinator leads from now on, and remembers nothing."""
@@ -167,12 +173,22 @@ class Desk:
         """One look at everything: workers first, then jobs."""
         outcome = run_once(self.store, self.term, self.workers, self.workers.keys(self.store))
         stuck = run_once(self.store, self.term, self.executions, self.executions.keys())
-        with reading(self.store) as conn:
-            open_ids = jobs.open_ids(conn, most=JOBS_MAX)
-        found = run_once(self.store, self.term, self.jobs, open_ids)
+        with self.jobs.admission.one_pass():
+            with reading(self.store) as conn:
+                waiting = self.jobs.admission.in_turn(conn)
+                open_ids = set(jobs.open_ids(conn, most=JOBS_MAX)) - set(waiting)
+            keys = chain(sorted(open_ids), self.jobs.admission.turns(waiting))
+            found = run_once(self.store, self.term, self.jobs, keys)
         return Pass(
             outcome.done + stuck.done + found.done, outcome.failed + stuck.failed + found.failed
         )
+
+    def clean(self) -> Pass:
+        """One look at what ended jobs left behind; `pass_` leaves it alone."""
+        keys = self.cleaning.keys(self.store)
+        cleaned = run_once(self.store, self.term, self.cleaning, keys)
+        expired = run_once(self.store, self.term, self.expiry, self.expiry.keys)
+        return Pass(cleaned.done + expired.done, cleaned.failed + expired.failed)
 
     def passes(self) -> None:
         """Look until there is nothing to do."""

@@ -20,7 +20,7 @@ from headrace.seams import arm
 from headrace.store import tx
 from headrace.store.engine import reading
 from headrace.store.jobs import Job, spec_and_secrets_of
-from headrace.store.schema import job_secrets, pipelines
+from headrace.store.schema import cleanups, job_secrets, pipelines
 from headrace.store.schema import jobs as job_rows
 from tests.coordinator.desk import Desk
 from tests.coordinator.specs import SECRET, spec, stopped
@@ -49,12 +49,13 @@ def with_secret() -> JobSpec:
 
 
 def everything(store: Engine) -> str:
-    """All rows of all tables but the one for secrets."""
+    """All rows of all tables, without what is there for secrets."""
     found: list[str] = []
     with reading(store) as conn:
         for table in job_rows.metadata.sorted_tables:
             if table is not job_secrets:
-                found += [str(tuple(row)) for row in conn.execute(select(table))]
+                columns = [column for column in table.c if column is not cleanups.c.secrets]
+                found += [str(tuple(row)) for row in conn.execute(select(*columns))]
     return "\n".join(found)
 
 
@@ -171,19 +172,31 @@ def test_a_secret_is_delivered_and_stands_nowhere_else(
     desk.finish("w1", assignment.claim)
     desk.passes()
     assert desk.status(job) is JobStatus.FINISHED
-    assert secrets_kept(desk.store) == 0
+    assert SECRET not in everything(desk.store)
     assert SECRET not in caplog.text
 
 
-def test_the_secrets_of_a_cancelled_job_are_gone(desk: Desk) -> None:
-    job, claim = desk.given(with_secret())
+@pytest.mark.req("C2")
+def test_secrets_of_sources_go_with_the_state_and_those_of_sinks_with_the_targets(
+    desk: Desk,
+) -> None:
+    made = with_secret()
+    also = {"FakeSource-1.password": "of a source", "Iceberg-10.password": "of nobody"}
+    made = made.model_copy(update={"secrets": {**made.secrets, **also}})
+    job, claim = desk.given(made)
     desk.commands.cancel(job)
     desk.passes()
-    assert secrets_kept(desk.store) == 1  # a settlement may still need them
-
     desk.report("w1", stopped(claim))
     desk.passes()
+    assert secrets_kept(desk.store) == 1, "what could not be settled may still need them"
+
+    desk.clock.advance(60)
+    desk.clean()
+
     assert secrets_kept(desk.store) == 0
+    with reading(desk.store) as conn:
+        kept = conn.execute(select(cleanups.c.secrets)).scalar_one()
+    assert kept == with_secret().secrets
 
 
 def test_a_secret_that_was_left_in_the_options_is_taken_out_of_them(desk: Desk) -> None:

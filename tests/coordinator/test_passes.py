@@ -238,7 +238,10 @@ def test_a_job_waits_until_all_its_pipelines_can_have_a_slot(desk: Desk) -> None
 
     desk.register("w1", slots=2)
     desk.passes()
-    assert desk.job(job).waits_for == "3 free slots in group 'default'; it has 2 of 2"
+    assert desk.job(job).waits_for == (
+        "3 slots at once; group 'default' has 2 in all: add workers to the group, or cancel the "
+        "job and submit it with fewer pipelines"
+    )
     assert not desk.tasks(job)
 
     desk.register("w2", slots=1)

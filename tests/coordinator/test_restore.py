@@ -11,8 +11,7 @@ from headrace.model.jobspec import PluginSpec
 from headrace.model.task import Claim
 from headrace.protocol.messages import TaskEnded
 from headrace.protocol.payloads import Settled
-from headrace.store import jobs
-from headrace.store.engine import reading, writing
+from headrace.store.engine import writing
 from headrace.store.schema import ready_sources
 from tests.coordinator.desk import Desk
 from tests.coordinator.specs import (
@@ -182,8 +181,9 @@ def test_the_secrets_of_the_new_file_are_delivered(desk: Desk) -> None:
     epoch(desk, claim, 1)
     desk.report("w1", failed(claim))
     desk.passes()
-    with reading(desk.store) as conn:
-        assert jobs.spec_and_secrets_of(conn, job)[1] == {}
+    desk.clock.advance(60)
+    desk.clean()
+    desk.register("w1")
 
     restored(desk, job, with_secret())
 

@@ -138,7 +138,7 @@ def test_save_modes_that_were_begun_and_not_ended_are_not_carried_out_again(desk
 
     assert str(refused.value) == (
         f"pipeline 2 of job {job!r} stopped while it did what the save modes of its sink "
-        "'Console-2' ask for: its epoch 0 is ABORTED, and is not run twice. Run the file anew "
+        "'Console-2' ask for: its epoch 0 was begun, and is not run twice. Run the file anew "
         "without --restore"
     )
     assert desk.status(job) is JobStatus.FAILED

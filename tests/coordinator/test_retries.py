@@ -8,7 +8,7 @@ from headrace.coordinator.attempts import (
     SETTLE_PAUSE_MAX_MS,
     SETTLE_PAUSE_MS,
 )
-from headrace.coordinator.reconcile.jobs import SETTLE_DEADLINE_S
+from headrace.coordinator.reconcile.jobs import SETTLE_ALONE_DEADLINE_S, SETTLE_DEADLINE_S
 from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.task import Lane, TaskKind, TaskStatus
 from headrace.protocol.messages import Json
@@ -193,11 +193,17 @@ def test_a_settle_task_is_not_stopped_with_its_job(desk: Desk) -> None:
 
 @pytest.mark.req("E6")
 @pytest.mark.parametrize("cancelled", [False, True])
+@pytest.mark.parametrize(
+    ("staged", "deadline_s"), [(False, SETTLE_ALONE_DEADLINE_S), (True, SETTLE_DEADLINE_S)]
+)
 def test_an_epoch_that_nobody_is_left_to_settle_is_told_and_given_up_in_the_end(
-    desk: Desk, *, cancelled: bool
+    desk: Desk, *, cancelled: bool, staged: bool, deadline_s: float
 ) -> None:
+    """Sooner when nothing of it is prepared: then there is nothing to commit."""
     job, claim = desk.given()
     desk.report("w1", planned(claim), holds=[claim])
+    if staged:
+        desk.report("w1", prepared(claim), holds=[claim])
     if cancelled:
         desk.commands.cancel(job)
         desk.passes()
@@ -211,7 +217,7 @@ def test_an_epoch_that_nobody_is_left_to_settle_is_told_and_given_up_in_the_end(
     )
     assert desk.status(job) is ending
     assert desk.job(job).waits_for == "a worker in group 'default' to settle epoch 1 of pipeline 1"
-    desk.clock.advance(SETTLE_DEADLINE_S - 1)
+    desk.clock.advance(deadline_s - 1)
     desk.passes()
     assert desk.status(job) is ending
 
@@ -221,7 +227,7 @@ def test_an_epoch_that_nobody_is_left_to_settle_is_told_and_given_up_in_the_end(
     assert desk.job(job).waits_for is None
     error = desk.job(job).error or ""
     assert "epoch 1 is left open, it could not be settled: no worker in group 'default'" in error
-    assert desk.epochs(job) == [(1, "CHECKPOINT", "PLANNED")]
+    assert desk.epochs(job) == [(1, "CHECKPOINT", "PREPARED" if staged else "PLANNED")]
 
 
 def test_a_worker_that_comes_settles_what_was_waited_for(desk: Desk) -> None:

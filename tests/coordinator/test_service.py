@@ -14,7 +14,8 @@ from sqlalchemy import Connection
 from headrace.clock import SystemClock
 from headrace.coordinator import writer as writer_module
 from headrace.coordinator.leader import Leadership
-from headrace.coordinator.service import Coordinator, Options
+from headrace.coordinator.options import Options
+from headrace.coordinator.service import Coordinator
 from headrace.errors import StoreRefused
 from headrace.model.ids import RandomIds
 from headrace.model.job import JobStatus

@@ -15,6 +15,7 @@ from headrace.coordinator.bell import Bell
 from headrace.coordinator.commands import Commands
 from headrace.coordinator.leader import Leadership
 from headrace.coordinator.metrics import Metrics
+from headrace.coordinator.options import Options
 from headrace.coordinator.reconcile.jobs import Jobs
 from headrace.coordinator.reconcile.workers import Workers
 from headrace.coordinator.term import LeaderTerm
@@ -58,7 +59,7 @@ class Led:
             RandomIds(),
             self.bell,
             self.metrics,
-            heartbeat_timeout_s=HEARTBEAT_S,
+            options=Options("", "", heartbeat_timeout_s=HEARTBEAT_S),
         )
 
     def register(self, name: str) -> None:

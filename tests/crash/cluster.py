@@ -67,6 +67,10 @@ class Process:
     def wait_killed(self, *, limit_s: float) -> None:
         assert self.popen.wait(limit_s) == -signal.SIGKILL
 
+    def left(self) -> list[int]:
+        """Of all that it started: what is alive."""
+        return _alive_in({self.pid})
+
     def stopped(self) -> bool:
         return psutil.Process(self.pid).status() == psutil.STATUS_STOPPED
 

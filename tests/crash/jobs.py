@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from headrace.client import CheckpointView, Client, JobView
 from headrace.jobfile.reader import read_job
@@ -63,9 +65,14 @@ def job_text(sources: Sequence[str], sinks: Sequence[str], *env: str, mode: str 
 
 
 def submit_text(url: str, text: str, *, key: str = "k1", restore: str | None = None) -> str:
-    spec = read_job("job.conf", text=text).model_dump(mode="json")
     with closing(Client([url])) as client:
-        return client.submit_job(spec, submission_key=key, group="default", restore=restore).id
+        return client.submit_job(
+            spec_of(text), submission_key=key, group="default", restore=restore
+        ).id
+
+
+def spec_of(text: str) -> Mapping[str, Any]:
+    return read_job("job.conf", text=text).model_dump(mode="json")
 
 
 def await_end(url: str, job_id: str, expected: str = "FINISHED") -> JobView:
@@ -98,9 +105,14 @@ def staged_in(folders: Collection[Path]) -> list[str]:
     return [
         str(found.relative_to(folder))
         for folder in folders
-        for found in (folder / "_headrace").rglob("*")
-        if found.is_file() and not _is_manifest(found)
+        for found in files_below(folder / "_headrace")
+        if not _is_manifest(found)
     ]
+
+
+def files_below(folder: Path) -> list[Path]:
+    """Folders may go while they are looked through: Spark tidies up after its tasks."""
+    return [Path(at, name) for at, _, names in os.walk(folder) for name in names]
 
 
 def _is_manifest(file: Path) -> bool:

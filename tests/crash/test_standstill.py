@@ -14,7 +14,7 @@ import pytest
 from headrace.client import Client, JobView
 from headrace.jobfile.reader import read_job
 from tests.crash.cluster import END_MAX_S, Cluster, Process, cluster, until
-from tests.crash.jobs import ENDED, job
+from tests.crash.jobs import ENDED, files_below, job
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(500)]
 
@@ -99,4 +99,4 @@ def metrics_of(coordinator: Process) -> str:
 
 
 def staged(target: Path) -> bool:
-    return any(file.is_file() for file in (target / "_headrace").rglob("*.csv"))
+    return any(file.suffix == ".csv" for file in files_below(target / "_headrace"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,9 @@ class Watched:
         raise OSError("the disk is away")
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
+        raise AssertionError
+
+    def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
         raise AssertionError
 
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:

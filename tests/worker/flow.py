@@ -6,7 +6,7 @@ No Spark: worker/pipeline.py asks it nothing.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -15,6 +15,7 @@ from pydantic import JsonValue
 
 from headrace.clock import SystemClock
 from headrace.connectors.connector import Committed, Staged
+from headrace.model.deadline import Moment
 from headrace.model.epoch import EpochAt
 from headrace.model.jobspec import EnvSpec, PipelineSpec, PluginSpec
 from headrace.model.task import Claim, Lane, TaskKind
@@ -117,6 +118,9 @@ class Lists:
     def abort(self, session: object, at: EpochAt) -> None:
         self._does("abort", at)
 
+    def forget(self, session: object, at: EpochAt, *, owners: Collection[str] | None) -> None:
+        self._does("forget", at)
+
     def close(self, rows: int) -> None:
         self.closed = rows
 
@@ -150,7 +154,13 @@ class Flow:
         self.hold = lambda _report: False
         self._grant()
 
-    def begin(self, restore: Restore | None = None, *, settle: bool = False) -> Execution:
+    def begin(
+        self,
+        restore: Restore | None = None,
+        *,
+        settle: bool = False,
+        since: Moment | None = None,
+    ) -> Execution:
         payload = PipelinePayload(
             job="j",
             incarnation="i",
@@ -179,12 +189,18 @@ class Flow:
 
         kind = TaskKind.SETTLE if settle else TaskKind.PIPELINE
         task = Assignment(claim=Claim("t", 1), kind=kind, lane=Lane.SLOT, payload={})
-        execution = Execution(task, self.outbox, run)
+        execution = Execution(task, self.outbox, run, since=since)
         execution.start()
         return execution
 
-    def run(self, restore: Restore | None = None, *, settle: bool = False) -> TaskEnded:
-        return self.end(self.begin(restore, settle=settle))
+    def run(
+        self,
+        restore: Restore | None = None,
+        *,
+        settle: bool = False,
+        since: Moment | None = None,
+    ) -> TaskEnded:
+        return self.end(self.begin(restore, settle=settle, since=since))
 
     def end(self, execution: Execution) -> TaskEnded:
         assert execution.ended.wait(BOUND_S)

@@ -52,6 +52,7 @@ class Leader:
         self.term, self.number = 5, 0
         self.away = False
         self.acknowledges = True
+        self.lines_taken = 0  # the highest number of a log line that it takes
         self.registered = True
         self.refuses: dict[str, tuple[int, str]] = {}  # by verb: status and message
         self.refuses_as = "Refused"  # the kind
@@ -99,6 +100,7 @@ class Leader:
                 Acknowledged(seq=report.seq, held=True)
                 for report in (sync.reports if self.acknowledges else ())
             ),
+            lines=self.lines_taken,
         ).model_dump_json()
 
     def syncs(self) -> list[Sync]:

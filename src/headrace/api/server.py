@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -15,7 +16,8 @@ import uvicorn
 from headrace.api.app import make_app
 from headrace.api.auth import is_loopback
 from headrace.clock import SystemClock
-from headrace.coordinator.service import Coordinator, Options
+from headrace.coordinator.options import Options
+from headrace.coordinator.service import Coordinator
 from headrace.errors import BadSetting, PortInUse
 from headrace.model.ids import RandomIds
 
@@ -45,17 +47,17 @@ class _Server(uvicorn.Server):
 
 
 def serve_coordinator(
-    *,
-    store_url: str,
+    options: Options,
     bind: str,
     token: str | None,
-    ttl_s: float = 3.0,
-    heartbeat_timeout_s: float = 60.0,
-    stall_timeout_s: float = 600.0,
+    *,
     advertise: str | None = None,
     address_file: Path | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. Raises before it serves when it can't."""
+    """Serve until SIGTERM or SIGINT. Raises before it serves when it can't.
+
+    The address in `options` is found here: the port may be free to choose.
+    """
     host, port = _parse_bind(bind)
     if token is None and not is_loopback(host):
         raise BadSetting(
@@ -64,17 +66,7 @@ def serve_coordinator(
         )
     with _listen(host, port) as sock:
         address = advertise or _address(host, sock)
-        coordinator = Coordinator(
-            Options(
-                store_url=store_url,
-                address=address,
-                ttl_s=ttl_s,
-                heartbeat_timeout_s=heartbeat_timeout_s,
-                stall_timeout_s=stall_timeout_s,
-            ),
-            SystemClock(),
-            RandomIds(),
-        )
+        coordinator = Coordinator(replace(options, address=address), SystemClock(), RandomIds())
         if address_file is not None:
             _write(address_file, address)
         log.info("coordinator serves", extra={"address": address})

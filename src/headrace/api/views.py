@@ -8,23 +8,28 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
-from headrace.client import (
+from headrace.coordinator.known import Known
+from headrace.jobfile.nodes import NOWHERE, Problem
+from headrace.jobfile.registry import find_plugin
+from headrace.model.cleanup import CleanupStep, Retention
+from headrace.model.epoch import EpochKind, EpochStatus
+from headrace.model.job import JOB_ENDED, JobStatus
+from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
+from headrace.store import claims, cleanups, jobs, savepoints, workers
+from headrace.store.checkpoints import Checkpoint
+from headrace.store.history import Ended
+from headrace.store.jobs import Job
+from headrace.store.savepoints import Savepoint
+from headrace.views import (
     CheckpointView,
+    CleanupView,
+    EndedView,
     JobView,
     PipelineView,
     ProgressView,
     SavepointView,
     WorkerView,
 )
-from headrace.jobfile.nodes import NOWHERE, Problem
-from headrace.jobfile.registry import find_plugin
-from headrace.model.epoch import EpochKind, EpochStatus
-from headrace.model.job import JobStatus
-from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
-from headrace.store import claims, jobs, savepoints, workers
-from headrace.store.checkpoints import Checkpoint
-from headrace.store.jobs import Job
-from headrace.store.savepoints import Savepoint
 
 # As users know them.
 KINDS: Mapping[EpochKind, str] = {
@@ -36,29 +41,92 @@ KINDS: Mapping[EpochKind, str] = {
 RESTORABLE = frozenset({JobStatus.SAVEPOINT_DONE, JobStatus.FAILED, JobStatus.CANCELED})
 
 
-def job_view(
-    conn: Connection, job: Job, *, spec: JobSpec | None = None, notes: Sequence[str] = ()
+def view_of(
+    conn: Connection,
+    found: Known,
+    retention: Retention,
+    *,
+    spec: JobSpec | None = None,
+    notes: Sequence[str] = (),
 ) -> JobView:
-    """`spec`: to say which pipelines are repeatable; lists do without."""
+    """A job as it stands, or what history has of it.
+
+    `spec`: to say which pipelines are repeatable; lists do without.
+    """
+    cleaned = isinstance(found, Ended)
+    ended_ms = found.ended_at_ms
+    forgotten_ms = None if ended_ms is None else ended_ms + retention.history_expire_ms
+    return JobView(
+        **_run_of(found),
+        pipelines=_ended_pipelines(found) if cleaned else _pipelines_of(conn, found, spec),
+        waits_for=None if cleaned else found.waits_for,
+        savepoint=_savepoint_of(conn, found, retention),
+        notes=tuple(notes),
+        cleaned=cleaned,
+        cleanup=_cleanup_of(conn, found) if found.status in JOB_ENDED else None,
+        history_until_ms=forgotten_ms,
+    )
+
+
+def ended_view(ended: Ended) -> EndedView:
+    return EndedView(
+        **_run_of(ended), pipelines=_ended_pipelines(ended), incarnation=ended.incarnation
+    )
+
+
+def _run_of(found: Known) -> dict[str, Any]:
+    job_id = found.job_id if isinstance(found, Ended) else found.id
+    return {
+        "id": job_id,
+        "name": found.name,
+        "status": found.status,
+        "group": found.group,
+        "run": found.run,
+        "error": found.error,
+        "created_at_ms": found.created_at_ms,
+        "started_at_ms": found.started_at_ms,
+        "ended_at_ms": found.ended_at_ms,
+    }
+
+
+def _pipelines_of(conn: Connection, job: Job, spec: JobSpec | None) -> tuple[PipelineView, ...]:
     executions = claims.executions_of(conn, job.id)
     odd = {p.number: not_repeatable(p) for p in spec.pipelines} if spec else {}
-    made = savepoints.get(conn, job.id) if job.status in RESTORABLE else None
-    return JobView(
-        id=job.id,
-        name=job.name,
-        status=job.status,
-        group=job.group,
-        waits_for=job.waits_for,
-        error=job.error,
-        created_at_ms=job.created_at_ms,
-        started_at_ms=job.started_at_ms,
-        ended_at_ms=job.ended_at_ms,
-        pipelines=tuple(
-            _pipeline_view(pipeline, executions.get(pipeline.task_id or ""), odd)
-            for pipeline in jobs.pipelines_of(conn, job.id)
-        ),
-        savepoint=_savepoint_view(made) if made else None,
-        notes=tuple(notes),
+    return tuple(
+        _pipeline_view(pipeline, executions.get(pipeline.task_id or ""), odd)
+        for pipeline in jobs.pipelines_of(conn, job.id)
+    )
+
+
+def _ended_pipelines(ended: Ended) -> tuple[PipelineView, ...]:
+    """Positions stay in the store: they are for a restore, and may be long."""
+    shown = ("number", "status", "epoch", "rows_in", "rows_out", "commits", "error")
+    return tuple(
+        PipelineView.model_validate({name: facts[name] for name in shown if name in facts})
+        for facts in ended.pipelines
+    )
+
+
+def _savepoint_of(conn: Connection, found: Known, retention: Retention) -> SavepointView | None:
+    """What can be restored. While a restored job runs, that is not the savepoint it came from."""
+    if found.status not in RESTORABLE:
+        return None
+    made = savepoints.of(conn, found.incarnation)
+    return _savepoint_view(made, retention) if made else None
+
+
+def _cleanup_of(conn: Connection, found: Known) -> CleanupView | None:
+    cleanup = cleanups.get(conn, found.incarnation)
+    if cleanup is None:
+        return None
+    asks_worker = cleanup.step is CleanupStep.TARGETS or cleanup.task_id is not None
+    alone = asks_worker and cleanup.group not in workers.slots_by_group(conn)
+    return CleanupView(
+        step=cleanup.step,
+        due_at_ms=cleanup.due_at_ms,
+        failures=cleanup.failures,
+        error=cleanup.error,
+        waits_for=f"a worker in group {cleanup.group!r}" if alone else None,
     )
 
 
@@ -108,7 +176,7 @@ def _pipeline_view(
     )
 
 
-def _savepoint_view(made: Savepoint) -> SavepointView:
+def _savepoint_view(made: Savepoint, retention: Retention) -> SavepointView:
     return SavepointView(
         kind=KINDS[made.kind],
         epoch=made.epoch,
@@ -116,6 +184,7 @@ def _savepoint_view(made: Savepoint) -> SavepointView:
         ready=tuple(made.ready),
         written=dict(made.written),
         made_at_ms=made.made_at_ms,
+        expires_at_ms=made.made_at_ms + retention.savepoint_expire_ms,
     )
 
 

@@ -10,7 +10,7 @@ import json
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -41,19 +41,24 @@ CoordinatorOption = Annotated[
         help="Coordinators to ask.  [default: the one `headrace up` started in --home]",
     ),
 ]
+Output = Literal["text", "json"]
+OutputOption = Annotated[
+    Output | None, typer.Option("--output", help="As before the command, and wins over it.")
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    output: Literal["text", "json"] = "text"
+    output: Output = "text"
     verbose: int = 0
     transport: BaseTransport | None = field(default=None)  # tests: answers without a network
 
     @classmethod
-    def of(cls, ctx: typer.Context) -> Context:
+    def of(cls, ctx: typer.Context, output: Output | None = None) -> Context:
+        """`output`: as the command itself was given it."""
         found = ctx.find_object(cls)
         assert found is not None, "the root command makes the context"
-        return found
+        return replace(found, output=output) if output else found
 
     def settings(self, *, home: Path | None = None) -> Settings:
         from headrace.config import Settings

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import exits
-from headrace.cli.context import Context, HomeOption
+from headrace.cli.context import Context, HomeOption, OutputOption
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -23,12 +23,13 @@ def doctor(
     ] = None,
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch jars that are missing.")] = False,
     home: HomeOption = None,
+    output: OutputOption = None,
 ) -> None:
     """Check this machine, and say how to mend it.
 
     Looks at Python, Java, jars, the store, ports and disk; exits 2 when something is wrong.
     """
-    cli = Context.of(ctx)
+    cli = Context.of(ctx, output)
     from headrace.cli.checks import examine
 
     settings = cli.settings(home=home)

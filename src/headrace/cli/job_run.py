@@ -11,9 +11,10 @@ import typer
 
 from headrace.cli import upfile
 from headrace.cli.context import Context, urls_of
+from headrace.cli.ending import savepoint_line
 from headrace.cli.local import Shape
 from headrace.cli.session import Ended, Order, run_here, run_there, submit
-from headrace.cli.summary import ending_line, pipelines_table, reason, savepoint_line
+from headrace.cli.summary import ending_line, pipelines_table, reason
 from headrace.client import Client, JobView
 from headrace.clock import SystemClock
 from headrace.config import Settings

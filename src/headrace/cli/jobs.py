@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.context import Context, CoordinatorOption, HomeOption, urls_of
+from headrace.cli import job_logs
+from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption, urls_of
+from headrace.errors import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -14,26 +16,64 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from headrace.client import Client, JobView, View
+    from headrace.client import Client
+    from headrace.views import JobView, View
 
 app = typer.Typer(help="See, stop and save jobs.", no_args_is_help=True, rich_markup_mode=None)
 
+NOTHING_RUNS = "nothing runs; `headrace job history` shows what has ended"
+NOTHING_ENDED = "nothing of that kind has ended, or its history has expired"
+DELETE = "delete"
+HISTORY_SHOWN = 100  # runs
+HISTORY_MAX = 1000  # runs
+
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its id, as `job list` shows it.")]
+SavepointArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[delete] JOB",
+        help="A job to stop; after the word `delete` one whose savepoint is to go.",
+    ),
+]
 
 
 @app.command("list")
 def list_jobs(
     ctx: typer.Context,
-    running: Annotated[bool, typer.Option("--running", help="Only those not ended.")] = False,
     coordinator: CoordinatorOption = None,
     home: HomeOption = None,
+    output: OutputOption = None,
 ) -> None:
-    """List jobs."""
-    cli = Context.of(ctx)
-    views = _client(cli, coordinator, home).jobs(running=running)
+    """List jobs that have not ended."""
+    cli = Context.of(ctx, output)
+    views = _client(cli, coordinator, home).jobs()
     from headrace.cli.summary import jobs_table
 
-    _show_all(cli, views, lambda: jobs_table(views), none="no jobs")
+    _show_all(cli, views, lambda: jobs_table(views, now_ms=_now_ms()), none=NOTHING_RUNS)
+
+
+@app.command()
+def history(
+    ctx: typer.Context,
+    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this one.")] = None,
+    status: Annotated[
+        str | None, typer.Option(help="Only what ended so, e.g. FAILED.", metavar="STATUS")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Only jobs of this name.")] = None,
+    limit: Annotated[
+        int, typer.Option(help="Show at most so many.", min=1, max=HISTORY_MAX)
+    ] = HISTORY_SHOWN,
+    coordinator: CoordinatorOption = None,
+    home: HomeOption = None,
+    output: OutputOption = None,
+) -> None:
+    """List how jobs ended, the latest first."""
+    cli = Context.of(ctx, output)
+    asked = _client(cli, coordinator, home)
+    views = asked.history(job, status=status, name=name, most=limit)
+    from headrace.cli.summary import history_table
+
+    _show_all(cli, views, lambda: history_table(views), none=NOTHING_ENDED)
 
 
 @app.command()
@@ -42,9 +82,11 @@ def show(
     job: JobArgument,
     coordinator: CoordinatorOption = None,
     home: HomeOption = None,
+    output: OutputOption = None,
 ) -> None:
-    """Show a job and its pipelines."""
-    _ask_and_show(ctx, coordinator, home, lambda client: client.job(job))
+    """Show a job and its pipelines, also once it has ended."""
+    cli = Context.of(ctx, output)
+    _show(cli, _client(cli, coordinator, home).job(job))
 
 
 @app.command()
@@ -53,24 +95,42 @@ def cancel(
     job: JobArgument,
     coordinator: CoordinatorOption = None,
     home: HomeOption = None,
+    output: OutputOption = None,
 ) -> None:
     """Stop a job; its sinks keep what was committed."""
-    _ask_and_show(ctx, coordinator, home, lambda client: client.cancel_job(job))
+    cli = Context.of(ctx, output)
+    _show(cli, _client(cli, coordinator, home).cancel_job(job))
 
 
 @app.command()
 def savepoint(
     ctx: typer.Context,
-    job: JobArgument,
+    words: SavepointArgument,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Ask for it, and leave.")] = False,
     coordinator: CoordinatorOption = None,
     home: HomeOption = None,
+    output: OutputOption = None,
 ) -> None:
-    """Stop a job so that `run --restore` can go on from there."""
-    cli = Context.of(ctx)
-    client = _client(cli, coordinator, home)
+    """Stop a job so that it can be restored, or delete what was saved.
+
+    `headrace run JOB_FILE --restore JOB` goes on from there.
+    """
+    cli = Context.of(ctx, output)
+    match words:
+        case [job]:  # also one that is called `delete`
+            _save(cli, _client(cli, coordinator, home), job, wait=not no_wait)
+        case [word, job] if word == DELETE:
+            _delete_savepoint(cli, _client(cli, coordinator, home), job)
+        case _:
+            raise BadSetting(
+                "`headrace job savepoint` takes JOB, or `delete JOB`, and not "
+                f"{' '.join(words)!r}; one job at a time"
+            )
+
+
+def _save(cli: Context, client: Client, job: str, *, wait: bool) -> None:
     view = client.savepoint_job(job)
-    if no_wait:
+    if not wait:
         _show(cli, view)
         return
     from headrace.cli.saving import wait_for_savepoint
@@ -82,15 +142,27 @@ def savepoint(
     check_end(view, endless=True)
 
 
+def _delete_savepoint(cli: Context, client: Client, job: str) -> None:
+    deleted = client.delete_savepoint(job)
+    if cli.output == "json":
+        cli.show_json(deleted.model_dump(mode="json"))
+    else:
+        typer.echo(f"the savepoint of job {deleted.id} is deleted; it can't be restored any more")
+
+
+app.command()(job_logs.logs)
+
+
 @app.command()
 def checkpoints(
     ctx: typer.Context,
     job: JobArgument,
     coordinator: CoordinatorOption = None,
     home: HomeOption = None,
+    output: OutputOption = None,
 ) -> None:
     """List the checkpoints of a job, the newest first."""
-    cli = Context.of(ctx)
+    cli = Context.of(ctx, output)
     views = _client(cli, coordinator, home).checkpoints(job)
     from headrace.cli.summary import checkpoints_table
 
@@ -98,10 +170,13 @@ def checkpoints(
 
 
 def workers(
-    ctx: typer.Context, coordinator: CoordinatorOption = None, home: HomeOption = None
+    ctx: typer.Context,
+    coordinator: CoordinatorOption = None,
+    home: HomeOption = None,
+    output: OutputOption = None,
 ) -> None:
     """List workers and what they run."""
-    cli = Context.of(ctx)
+    cli = Context.of(ctx, output)
     views = _client(cli, coordinator, home).workers()
     from headrace.cli.summary import workers_table
 
@@ -127,31 +202,19 @@ def _show_all(
         typer.echo(none)
 
 
-def _ask_and_show(
-    ctx: typer.Context, coordinator: str | None, home: Path | None, ask: Callable[[Client], JobView]
-) -> None:
-    cli = Context.of(ctx)
-    _show(cli, ask(_client(cli, coordinator, home)))
-
-
 def _show(cli: Context, view: JobView) -> None:
     if cli.output == "json":
         cli.show_json(view.model_dump(mode="json"))
         return
-    from headrace.cli.summary import (
-        ending_line,
-        pipelines_table,
-        repeatable_lines,
-        savepoint_line,
-    )
+    from headrace.cli.ending import lines_about
+    from headrace.cli.summary import pipelines_table
 
     cli.stdout().print(pipelines_table(view))
-    typer.echo(ending_line(view))
-    for line in repeatable_lines(view):
+    for line in lines_about(view, now_ms=_now_ms()):
         typer.echo(line)
-    if view.waits_for:
-        typer.echo(f"waits for {view.waits_for}")
-    if view.error:
-        typer.echo(f"reason: {view.error}")
-    if view.savepoint:
-        typer.echo(savepoint_line(view, view.savepoint))
+
+
+def _now_ms() -> int:
+    from headrace.clock import SystemClock
+
+    return SystemClock().wall_ms()

@@ -6,13 +6,13 @@ Modules named here load nothing heavy; each command loads what it needs when it 
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from headrace import __version__
 from headrace.cli import doctor, exits, jobs, run, serve, up
-from headrace.cli.context import Context
+from headrace.cli.context import Context, Output
 
 # Plain help: rich would take as long to load as all the rest.
 app = typer.Typer(
@@ -42,9 +42,7 @@ def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with t
 @app.callback()
 def root(
     ctx: typer.Context,
-    output: Annotated[
-        Literal["text", "json"], typer.Option(help="For people, or for programs.")
-    ] = "text",
+    output: Annotated[Output, typer.Option(help="For people, or for programs.")] = "text",
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Log more; twice for all.")
     ] = 0,

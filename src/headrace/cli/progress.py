@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 from headrace.cli.watch import Display
-from headrace.client import JobView, PipelineView
 from headrace.clock import Clock
 from headrace.model.job import PipelineStatus
+from headrace.views import JobView, PipelineView
 
 PLAIN_EVERY_S = 5.0
 DESCRIPTION_MAX = 100  # characters

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.context import Context, CoordinatorOption, HomeOption, pairs_of
+from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption, pairs_of
 
 if TYPE_CHECKING:
     from headrace.model.jobspec import JobSpec
@@ -37,9 +37,10 @@ def run(
     check: Annotated[bool, typer.Option("--check", help="Only read the file.")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Submit, and don't wait.")] = False,
     home: HomeOption = None,
+    output: OutputOption = None,
 ) -> None:
     """Run a job, here or where headrace is running."""
-    cli = Context.of(ctx)
+    cli = Context.of(ctx, output)
     spec = _read(job_file, variables=pairs_of(variables or [], "-i"), name=name)
     from headrace.cli import job_run
 

@@ -10,15 +10,13 @@ from urllib.parse import urlsplit
 
 import typer
 
+from headrace.cli import limits
 from headrace.cli.context import DEFAULT_GROUP, Context, HomeOption, pairs_of, urls_of
 from headrace.errors import BadSetting
+from headrace.model.schedule import ScheduleStrategy
 
 if TYPE_CHECKING:
     from headrace.config import Settings
-
-LEASE_TTL_S = 3.0
-HEARTBEAT_TIMEOUT_S = 60.0
-STALL_TIMEOUT_S = 600.0
 
 TokenFileOption = Annotated[
     Path | None,
@@ -32,15 +30,6 @@ AdvertiseOption = Annotated[
     str | None,
     typer.Option(help="Address others reach it under, when not --bind.", metavar="URL"),
 ]
-StallTimeoutOption = Annotated[
-    float,
-    typer.Option(
-        "--execution-stall-timeout",
-        help="Seconds until an execution that stands still is given up.",
-        min=10,
-        max=86_400,
-    ),
-]
 WithParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
 
@@ -51,13 +40,14 @@ def coordinator(
         str, typer.Option(help="Where to listen; port 0 takes a free one.", metavar="HOST:PORT")
     ] = "127.0.0.1:7300",
     token_file: TokenFileOption = None,
-    ttl: Annotated[
-        float, typer.Option(help="Seconds until a silent leader is replaced.", min=0.5, max=600)
-    ] = LEASE_TTL_S,
-    heartbeat_timeout: Annotated[
-        float, typer.Option(help="Seconds until a silent worker is given up.", min=1, max=86_400)
-    ] = HEARTBEAT_TIMEOUT_S,
-    stall_timeout: StallTimeoutOption = STALL_TIMEOUT_S,
+    ttl: limits.Ttl = limits.LEASE_TTL_S,
+    heartbeat_timeout: limits.HeartbeatTimeout = limits.HEARTBEAT_TIMEOUT_S,
+    stall_timeout: limits.StallTimeout = limits.STALL_TIMEOUT_S,
+    state_cleanup_delay_ms: limits.StateCleanupDelay = limits.STATE_CLEANUP_DELAY_MS,
+    history_job_expire_minutes: limits.HistoryExpire = limits.HISTORY_EXPIRE_MIN,
+    savepoint_expire_hours: limits.SavepointExpire = limits.SAVEPOINT_EXPIRE_H,
+    commit_deadline: limits.CommitDeadline = limits.COMMIT_DEADLINE_S,
+    job_schedule_strategy: limits.Strategy = ScheduleStrategy.WAIT,
     advertise: AdvertiseOption = None,
     address_file: Annotated[
         Path | None, typer.Option(help="File to write its URL to once it answers.")
@@ -67,21 +57,29 @@ def coordinator(
     """Decide and remember. One leads, all answer."""
     settings = _set_up(Context.of(ctx), home=None, with_parent=with_parent)
     from headrace.api.server import serve_coordinator
+
+    options = limits.coordinator_options(
+        _store(store, settings),
+        ttl_s=ttl,
+        heartbeat_timeout_s=heartbeat_timeout,
+        stall_timeout_s=stall_timeout,
+        schedule=job_schedule_strategy,
+        state_cleanup_delay_ms=state_cleanup_delay_ms,
+        history_expire_ms=history_job_expire_minutes * limits.MINUTE_MS,
+        savepoint_expire_ms=savepoint_expire_hours * limits.HOUR_MS,
+        commit_deadline_ms=round(commit_deadline * 1000),
+    )
+    token, address = _token(settings, token_file), _checked_address(advertise)
+    serve_coordinator(options, bind, token, advertise=address, address_file=address_file)
+
+
+def _store(store: str | None, settings: Settings) -> str:
     from headrace.cli.stores import store_url
 
     url = store_url(store, settings)
     if url is None:
         raise BadSetting("no store was named; give --store URL, or set HEADRACE_STORE")
-    serve_coordinator(
-        store_url=url,
-        bind=bind,
-        token=_token(settings, token_file),
-        ttl_s=ttl,
-        heartbeat_timeout_s=heartbeat_timeout,
-        stall_timeout_s=stall_timeout,
-        advertise=_checked_address(advertise),
-        address_file=address_file,
-    )
+    return url
 
 
 def worker(

@@ -17,7 +17,7 @@ from headrace.cli.context import DEFAULT_GROUP
 from headrace.cli.interrupts import Interrupts, interrupts
 from headrace.cli.local import Machine, Shape, Stopped
 from headrace.cli.progress import display
-from headrace.cli.watch import LEAVE_MAX_S, Display, Watch, has_ended
+from headrace.cli.watch import LEAVE_MAX_S, Display, Watch
 from headrace.client import Client, JobView
 from headrace.clock import Clock
 from headrace.errors import Refused, Unavailable
@@ -153,7 +153,7 @@ def _saved(watch: Watch, wanted: Interrupts, display: Display) -> JobView | None
 
 
 def _tell_of_earlier(client: Client, display: Display) -> list[str]:
-    earlier = [view for view in client.jobs(running=True) if not has_ended(view)]
+    earlier = client.jobs()
     for view in earlier[:NAMES_SHOWN]:
         display.note(f"job {view.id} ({view.name}) of an earlier run goes on as well")
     if len(earlier) > NAMES_SHOWN:
@@ -165,7 +165,7 @@ def _tell_of_unfinished(client: Client, earlier: list[str], display: Display) ->
     if not earlier:
         return
     try:
-        left = {view.id for view in client.jobs(running=True)} & set(earlier)
+        left = {view.id for view in client.jobs()} & set(earlier)
     except Unavailable:  # it is only a note: how our own job ended must still be told
         left = set(earlier)
     for job_id in sorted(left)[:NAMES_SHOWN]:

@@ -10,9 +10,17 @@ from pydantic import JsonValue
 from rich import box
 from rich.table import Table
 
-from headrace.client import CheckpointView, JobView, PipelineView, SavepointView, WorkerView
+from headrace.views import (
+    CheckpointView,
+    EndedView,
+    JobView,
+    PipelineView,
+    RunView,
+    WorkerView,
+)
 
-RIGHT = frozenset({"slots", "pid", "id", "took", "bytes"})
+RIGHT = frozenset({"slots", "pid", "id", "took", "bytes", "run", "age"})
+REASON_MAX = 80  # characters of an error in a list
 _COLUMNS = ("pipeline", "rows in", "rows out", "table", "snapshot", "rows in table now")
 
 
@@ -56,25 +64,6 @@ def ending_line(view: JobView, *, rate: bool = True) -> str:
     return f"job {view.id} ({view.name}) {view.status}{took(view, rate=rate)}"
 
 
-def savepoint_line(view: JobView, made: SavepointView) -> str:
-    """What was saved, and how to go on from it."""
-    kept = "saved" if made.kind == "savepoint" else f"its last {made.kind} is kept"
-    positions = f"{len(made.sources)} position{'' if len(made.sources) == 1 else 's'}"
-    rows = f"{sum(made.written.values()):,} rows written"
-    return (
-        f"{kept}: epoch {made.epoch}, {positions}, {rows}; go on with "
-        f"`headrace run JOB_FILE --restore {view.id}`"
-    )
-
-
-def repeatable_lines(view: JobView) -> Sequence[str]:
-    return [
-        f"pipeline {pipeline.number} is not repeatable: {pipeline.not_repeatable}"
-        for pipeline in view.pipelines
-        if pipeline.repeatable is False
-    ]
-
-
 def checkpoints_table(views: Sequence[CheckpointView]) -> Table:
     times = ("planned", "prepared", "completed")
     rows = ("rows in", "rows out")
@@ -92,7 +81,7 @@ def checkpoints_table(views: Sequence[CheckpointView]) -> Table:
     return table
 
 
-def took(view: JobView, *, rate: bool = True) -> str:
+def took(view: RunView, *, rate: bool = True) -> str:
     begin_ms = view.started_at_ms or view.created_at_ms
     if view.ended_at_ms is None:
         return ""
@@ -102,7 +91,7 @@ def took(view: JobView, *, rate: bool = True) -> str:
     return f" in {seconds:.1f} s{per_s}"
 
 
-def reason(view: JobView) -> str:
+def reason(view: RunView) -> str:
     """Why a job failed, in one line: of a Java trace its last cause, or else its beginning."""
     texts = [view.error, *(pipeline.error for pipeline in view.pipelines)]
     text = next((text for text in texts if text and text.strip()), "no reason was given")
@@ -113,13 +102,40 @@ def reason(view: JobView) -> str:
     return " ".join(itertools.takewhile(lambda line: not line.startswith("at "), lines))
 
 
-def jobs_table(views: Sequence[JobView]) -> Table:
-    table = table_of("job", "name", "status", "waits for", "created", "rows out")
+def jobs_table(views: Sequence[JobView], *, now_ms: int) -> Table:
+    table = table_of("job", "name", "status", "group", "age", "rows out", "waits for")
     for view in views:
         rows = sum(pipeline.rows_out for pipeline in view.pipelines)
-        created = moment(view.created_at_ms)
-        table.add_row(view.id, view.name, view.status, view.waits_for or "", created, f"{rows:,}")
+        age = span(now_ms - view.created_at_ms)
+        about = (view.id, view.name, view.status, view.group)
+        table.add_row(*about, age, f"{rows:,}", view.waits_for or "")
     return table
+
+
+def history_table(views: Sequence[EndedView]) -> Table:
+    table = table_of(
+        *("job", "run", "name", "status", "started", "took", "rows in", "rows out", "reason")
+    )
+    for view in views:
+        began_ms = view.started_at_ms or view.created_at_ms
+        rows = (
+            sum(pipeline.rows_in for pipeline in view.pipelines),
+            sum(pipeline.rows_out for pipeline in view.pipelines),
+        )
+        table.add_row(
+            *(view.id, str(view.run), view.name, view.status, moment(began_ms)),
+            span((view.ended_at_ms or began_ms) - began_ms),
+            *(f"{count:,}" for count in rows),
+            _short_reason(view),
+        )
+    return table
+
+
+def _short_reason(view: EndedView) -> str:
+    if not view.error:
+        return ""
+    text = reason(view)
+    return text if len(text) <= REASON_MAX else f"{text[: REASON_MAX - 1]}…"
 
 
 def workers_table(views: Sequence[WorkerView]) -> Table:
@@ -133,3 +149,16 @@ def workers_table(views: Sequence[WorkerView]) -> Table:
 
 def moment(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def span(lasted_ms: int) -> str:
+    """A length of time in its two largest units. Clocks differ, and none is below zero."""
+    seconds = max(lasted_ms, 0) / 1000
+    minutes, hours, days = (int(seconds // unit) for unit in (60, 3600, 86_400))
+    if days:
+        return f"{days} d {hours % 24} h"
+    if hours:
+        return f"{hours} h {minutes % 60} min"
+    if minutes:
+        return f"{minutes} min {int(seconds) % 60} s"
+    return f"{seconds:.1f} s"

@@ -15,13 +15,13 @@ nothing, *open* does it, once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import JsonValue
 
-from headrace.model.epoch import EpochAt
+from headrace.model.epoch import COMMIT_DEADLINE_S, EpochAt
 from headrace.protocol.payloads import Slice
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Setting:
     streaming: bool
     warehouse: str  # URI of the embedded warehouse
     checkpoint_interval_ms: int | None = None
+    commit_deadline_s: float = COMMIT_DEADLINE_S
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # with defaults and secrets
 
 
@@ -106,6 +107,16 @@ class Sink(Protocol):
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         """Spend the token with no rows, then delete whatever was staged for the epoch."""
+        ...
+
+    def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
+        """The job has ended for good: sweep what is left of every epoch up to `at.epoch`, then
+        remove their marks. Every token of theirs is spent, and every committer too old to commit.
+
+        Above `at.epoch` nothing is touched: a restored job goes on there. `owners`: incarnations
+        that have one; what others left and nobody touched for STRAY_GRACE_S goes, too. Said
+        again, also by two at once, it changes nothing more.
+        """
         ...
 
     def close(self, rows: int) -> None:

@@ -6,7 +6,7 @@ A folder has no schema, so RECREATE_SCHEMA deletes its files, as DROP_DATA does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -21,6 +21,7 @@ from headrace.connectors.file_target import Target
 from headrace.errors import Refused
 from headrace.formats.files.commit import abort, commit, sweep
 from headrace.formats.files.filesystem import FileSystem
+from headrace.formats.files.forget import forget, forget_strays
 from headrace.formats.files.manifest import Handle, Opening
 from headrace.formats.files.opening import open_target, survey
 from headrace.formats.files.places import PARTITION_EXPRESSION, FileNames, Places
@@ -113,6 +114,14 @@ class FileSink:
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         with self._target.told():
             abort(self._open(session), Places(at, self.name))
+
+    def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
+        with self._target.told():
+            files = self._open(session)
+            forget(files, Places(at, self.name))
+            if owners is not None:
+                known = {at.incarnation, *owners}
+                forget_strays(files, known, now_ms=self._clock.wall_ms())
 
     def close(self, rows: int) -> None:
         """Nothing is open between two epochs."""

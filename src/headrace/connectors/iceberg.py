@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 from pydantic import JsonValue
@@ -17,6 +17,7 @@ from headrace.errors import Refused
 from headrace.formats.iceberg.catalogs import columns_of, exists, load_table
 from headrace.formats.iceberg.commit import Outcome, commit
 from headrace.formats.iceberg.create import TableDefinition, check_definition, ensure_table
+from headrace.formats.iceberg.forget import forget
 from headrace.formats.iceberg.opening import Opening, columns_of_opening, open_table
 from headrace.formats.iceberg.reading import count_rows
 from headrace.formats.iceberg.staging import Handle, stage
@@ -32,7 +33,7 @@ _CREATES = frozenset({SchemaMode.CREATE, SchemaMode.RECREATE})
 class IcebergSink:
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name
-        self._options = setting.options
+        self._options, self._deadline_s = setting.options, setting.commit_deadline_s
         self.opens = opens(setting.options)
         self.table_ref = table_ref(f"sink {name}", setting)
 
@@ -67,7 +68,14 @@ class IcebergSink:
     def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
         opening = Opening.model_validate(handle)
         wanted = self._definition(columns_of_opening(opening))
-        outcome = open_table(session, self.table_ref, opening, wanted, CommitAt(at, self.name))
+        outcome = open_table(
+            session,
+            self.table_ref,
+            opening,
+            wanted,
+            CommitAt(at, self.name),
+            deadline_s=self._deadline_s,
+        )
         facts: dict[str, JsonValue] = {"table": str(self.table_ref)}
         if outcome.spent.snapshot is not None:
             facts["snapshot"] = outcome.spent.snapshot
@@ -97,7 +105,11 @@ class IcebergSink:
 
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
         outcome = commit(
-            session, self.table_ref, Handle.model_validate(handle), CommitAt(at, self.name)
+            session,
+            self.table_ref,
+            Handle.model_validate(handle),
+            CommitAt(at, self.name),
+            deadline_s=self._deadline_s,
         )
         return Committed(outcome.already, self._facts(outcome))
 
@@ -108,7 +120,11 @@ class IcebergSink:
         sweep(session, self.table_ref, staged, CommitAt(at, self.name))
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
-        abort(session, self.table_ref, CommitAt(at, self.name))
+        abort(session, self.table_ref, CommitAt(at, self.name), deadline_s=self._deadline_s)
+
+    def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:  # noqa: ARG002
+        """What unknown jobs left in the table's folders is for the cleaning of orphans."""
+        forget(session, self.table_ref, CommitAt(at, self.name))
 
     def close(self, rows: int) -> None:
         """Nothing is open between two epochs."""

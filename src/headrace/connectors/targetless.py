@@ -6,6 +6,8 @@ an epoch that is committed again is shown, counted or judged again.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from pydantic import JsonValue
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
@@ -29,6 +31,9 @@ class Targetless:
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         """Nothing is staged anywhere, and there is no token to spend."""
+
+    def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
+        """It leaves nothing anywhere."""
 
     def close(self, rows: int) -> None:
         """Any number of rows is right."""

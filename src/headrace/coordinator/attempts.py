@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from headrace.coordinator import joblog
 from headrace.model.epoch import EpochAt
 from headrace.model.job import PipelineStatus
 from headrace.model.task import TaskKind, TaskStatus
@@ -74,10 +75,12 @@ def attempt_failed(conn: Connection, task: Task, error: str, *, retry: bool, now
     )
     if pause_ms is not None:
         tasks.give_back(conn, task, Failure(error, before + 1, now_ms, pause_ms))
+        joblog.note_failed(conn, task, error, now_ms=now_ms, pause_ms=pause_ms)
         if task.kind is TaskKind.PIPELINE:
             move_pipeline(conn, task, PipelineStatus.SCHEDULED)
         return
     finish(conn, task, TaskStatus.FAILED, error=error, now_ms=now_ms)
+    joblog.note_failed(conn, task, error, now_ms=now_ms)
     if task.kind is TaskKind.PIPELINE:
         move_pipeline(conn, task, PipelineStatus.FAILING, error=error)
 

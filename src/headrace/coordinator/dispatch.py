@@ -14,9 +14,10 @@ from dataclasses import replace
 from sqlalchemy import Connection
 
 from headrace.clock import Clock
-from headrace.coordinator import payloads, reports
+from headrace.coordinator import joblog, payloads, reports
 from headrace.coordinator.attempts import Place, attempt_failed, give_back, place_of
 from headrace.coordinator.drafts import Draft, Touched
+from headrace.coordinator.late import LateNews
 from headrace.coordinator.metrics import Metrics
 from headrace.coordinator.redeploys import Redeploys
 from headrace.coordinator.roster import Roster
@@ -43,6 +44,8 @@ class Dispatch:
     def __init__(self, term: Term, roster: Roster, clock: Clock, metrics: Metrics) -> None:
         self._term, self._roster, self._clock = term, roster, clock
         self._redeploys = Redeploys(term.epoch, metrics)
+        self._late = LateNews()
+        self.lines = joblog.Lines()
 
     def committed(self, touched: Touched) -> None:
         """Before the answers leave."""
@@ -66,11 +69,14 @@ class Dispatch:
         to blame is refused, so that its worker need not say it for ever.
         """
         now_ms = self._clock.wall_ms()
+        taken = self.lines.take(conn, {s.worker: s.lines for s in syncs if s.lines}, apart=apart)
         known = workers.lock(conn, {sync.worker for sync in syncs})
         drafts = [
             Draft(sync, self._roster.next_number(sync.worker), known.get(sync.worker))
             for sync in syncs
         ]
+        for draft in drafts:
+            draft.lines = taken.get(draft.sync.worker, 0)
         by_worker = {draft.sync.worker: draft for draft in drafts}
         if apart:
             self._apply_apart(conn, drafts, touched, now_ms=now_ms)
@@ -92,7 +98,9 @@ class Dispatch:
     ) -> None:
         for draft in drafts:
             for report in draft.sync.reports:
-                draft.acknowledged.append(reports.apply_apart(conn, report, now_ms=now_ms))
+                answer = reports.apply_apart(conn, report, now_ms=now_ms)
+                draft.acknowledged.append(answer)
+                self._late.note(report, answer)
                 task = tasks.get(conn, report.claim.task)
                 touched.jobs |= {task.job_id} if task and task.job_id else set()
 
@@ -104,13 +112,17 @@ class Dispatch:
         for draft in drafts:
             for report in draft.sync.reports:
                 if not isinstance(report, TaskEnded):
-                    draft.acknowledged.append(reports.apply_epoch(conn, report, now_ms=now_ms))
+                    answer = reports.apply_epoch(conn, report, now_ms=now_ms)
+                    draft.acknowledged.append(answer)
+                    self._late.note(report, answer)
                     continue
                 # Usually the worker's own task; after a restart of the worker its outbox may
                 # speak of one that stands under its former name.
                 task = draft.assigned.pop(report.claim, None) or tasks.current(conn, report.claim)
-                draft.acknowledged.append(Acknowledged(seq=report.seq, held=task is not None))
+                answer = Acknowledged(seq=report.seq, held=task is not None)
+                draft.acknowledged.append(answer)
                 if task is None:
+                    self._late.note(report, answer)
                     continue
                 if task.kind is TaskKind.NOOP:
                     simple.append(End(report.claim, TaskStatus(report.outcome), report.error))
@@ -191,6 +203,7 @@ class Dispatch:
             places = self._move_pipelines(conn, picked, PipelineStatus.DEPLOYING)
             for draft, task in picks:
                 claim, place = Claim(task.id, task.attempt + 1), places.get(task.id)
+                joblog.note_given(conn, task, claim, draft.sync.worker, now_ms=now_ms)
                 self._give(conn, draft, task, claim, touched, now_ms=now_ms, place=place)
 
     def _give(

@@ -23,6 +23,7 @@ class Draft:
     assignments: list[Assignment] = field(default_factory=list[Assignment])
     stop: list[Claim] = field(default_factory=list[Claim])
     savepoint: list[Claim] = field(default_factory=list[Claim])
+    lines: int = 0  # taken up to here
 
     def has_seen(self, task: Task) -> bool:
         """Whether the worker saw the answer that gave it this task."""
@@ -38,6 +39,7 @@ class Draft:
             stop=tuple(self.stop),
             savepoint=tuple(self.savepoint),
             acknowledged=tuple(self.acknowledged),
+            lines=self.lines,
         )
 
 

@@ -12,15 +12,19 @@ from sqlalchemy.exc import DBAPIError
 from headrace.coordinator.attempts import Place, place_of
 from headrace.coordinator.ready import ready_of
 from headrace.errors import Refused
+from headrace.model.epoch import COMMIT_DEADLINE_S
 from headrace.model.job import JobStatus
+from headrace.model.jobspec import JobSpec
 from headrace.model.task import Claim, TaskKind
 from headrace.model.text import without_nul
 from headrace.protocol.messages import Assignment
-from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Plan, Restore
-from headrace.store import epochs, jobs
+from headrace.protocol.payloads import ForgetPayload, OpenEpoch, PipelinePayload, Plan, Restore
+from headrace.store import cleanups, epochs, jobs
 from headrace.store.tasks import Task
 
 log = logging.getLogger(__name__)
+
+OWNERS_MAX = 10_000  # incarnations told to a FORGET task; with more of them nothing is a stray
 
 
 def assignment(conn: Connection, task: Task, claim: Claim, place: Place | None) -> Assignment:
@@ -31,6 +35,8 @@ def assignment(conn: Connection, task: Task, claim: Claim, place: Place | None) 
     try:
         if task.kind is TaskKind.NOOP:
             payload = dict(task.payload)
+        elif task.kind is TaskKind.FORGET:
+            payload = _forget(conn, task)
         else:
             payload = _pipeline(conn, place or place_of(conn, task))
         return Assignment(claim=claim, kind=task.kind, lane=task.lane, payload=payload)
@@ -76,6 +82,27 @@ def _pipeline(conn: Connection, place: Place) -> dict[str, Any]:
             open=tuple(_open(epoch) for epoch in found),
             savepoint=place.job.status is JobStatus.DOING_SAVEPOINT,
         ),
+        commit_deadline_s=float(place.task.payload.get("commit_deadline_s", COMMIT_DEADLINE_S)),
+    )
+    return payload.model_dump(mode="json")
+
+
+def _forget(conn: Connection, task: Task) -> dict[str, Any]:
+    incarnation = str(task.payload["incarnation"])
+    cleanup = cleanups.get(conn, incarnation)
+    if cleanup is None:
+        raise Refused(f"incarnation {incarnation!r} is cleaned already, or goes on")
+    stored, secrets = cleanups.reach(conn, incarnation)
+    spec = JobSpec.model_validate(stored, extra="ignore")
+    owners = cleanups.owners(conn, most=OWNERS_MAX + 1)
+    payload = ForgetPayload(
+        job=cleanup.job_id,
+        incarnation=incarnation,
+        env=spec.env,
+        pipelines=spec.pipelines,
+        secrets=dict(secrets),
+        up_to=cleanup.up_to,
+        owners=tuple(owners) if len(owners) <= OWNERS_MAX else None,
     )
     return payload.model_dump(mode="json")
 

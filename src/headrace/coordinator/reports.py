@@ -1,7 +1,7 @@
 """What a report changes. Every one is guarded by its claim, and said twice it changes nothing.
 
 A report whose claim is no longer current is acknowledged all the same: the worker only needs to
-know that it may forget it (C1).
+know that it may forget it (C1); `late` tells of it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
+from headrace.coordinator import joblog
 from headrace.coordinator.attempts import Place, attempt_failed, finish, place_of
 from headrace.coordinator.ready import not_ready
 from headrace.model.epoch import OPEN_MAX, EpochKind, EpochStatus
@@ -28,7 +29,7 @@ from headrace.protocol.messages import (
 )
 from headrace.protocol.payloads import Settled
 from headrace.seams import seam
-from headrace.store import epochs, jobs, ready, tasks
+from headrace.store import cleanups, epochs, jobs, ready, tasks
 from headrace.store.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -41,11 +42,9 @@ def apply(conn: Connection, report: EpochReport | TaskEnded, *, now_ms: int) -> 
     if not isinstance(report, TaskEnded):
         return apply_epoch(conn, report, now_ms=now_ms)
     task = tasks.current(conn, report.claim)
-    if task is None:
-        _late(report)
-    elif task.kind is TaskKind.NOOP:
+    if task is not None and task.kind is TaskKind.NOOP:
         finish(conn, task, TaskStatus(report.outcome), error=report.error, now_ms=now_ms)
-    else:
+    elif task is not None:
         apply_end(conn, task, report, now_ms=now_ms)
     return Acknowledged(seq=report.seq, held=task is not None)
 
@@ -71,21 +70,17 @@ def apply_epoch(conn: Connection, report: EpochReport, *, now_ms: int) -> Acknow
     """Take one step of an epoch, if the execution that reports it still holds its task."""
     task = tasks.current(conn, report.claim)
     if task is None or task.kind is not TaskKind.PIPELINE:
-        _late(report)
         return Acknowledged(seq=report.seq, held=False)
     place = place_of(conn, task)
     match report:
         case EpochPlanned():
-            answer = _planned(conn, place, report, now_ms=now_ms)
+            return _planned(conn, place, report, now_ms=now_ms)
         case EpochPrepared():
-            answer = _prepared(conn, place, report, now_ms=now_ms)
+            return _prepared(conn, place, report, now_ms=now_ms)
         case EpochCompleted():
-            answer = _completed(conn, place, report, now_ms=now_ms)
+            return _completed(conn, place, report, now_ms=now_ms)
         case _:
             assert_never(report)
-    if not answer.held:
-        _late(report)
-    return answer
 
 
 def _planned(conn: Connection, place: Place, report: EpochPlanned, *, now_ms: int) -> Acknowledged:
@@ -184,6 +179,8 @@ def apply_end(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -
     match task.kind, report.outcome:
         case TaskKind.PIPELINE, "SUCCESS":
             _finished(conn, place_of(conn, task), now_ms=now_ms)
+        case TaskKind.FORGET, "SUCCESS":
+            _forgotten(conn, task)
         case TaskKind.PIPELINE, "SAVEPOINT":
             _saved(conn, place_of(conn, task), now_ms=now_ms)
         case _, "SUCCESS":
@@ -232,6 +229,7 @@ def _end_with(conn: Connection, place: Place, kind: EpochKind, *, now_ms: int) -
     )
     finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
     jobs.change_pipeline(conn, place.job.id, place.pipeline.number, PipelineStatus.FINISHED)
+    joblog.note_done(conn, place.task, kind, now_ms=now_ms)
 
 
 def _settled(conn: Connection, place: Place, report: TaskEnded, *, now_ms: int) -> None:
@@ -247,6 +245,16 @@ def _settled(conn: Connection, place: Place, report: TaskEnded, *, now_ms: int) 
         attempt_failed(conn, place.task, error, retry=True, now_ms=now_ms)
     else:
         finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
+        joblog.note_settled(conn, place.task, result, now_ms=now_ms)
+
+
+def _forgotten(conn: Connection, task: Task) -> None:
+    """Nothing of a job is left at its targets: that was the last step, and its task goes, too."""
+    incarnation = str(task.payload.get("incarnation"))
+    cleanups.drop(conn, incarnation)
+    tasks.delete(conn, task.id)
+    seam("targets forgotten, in transaction")
+    log.info("targets cleaned", extra={"incarnation": incarnation})
 
 
 def _result(report: TaskEnded) -> Settled:
@@ -260,10 +268,3 @@ def _result(report: TaskEnded) -> Settled:
 def _left_open(conn: Connection, place: Place) -> str | None:
     left = epochs.open_one(conn, place.job.incarnation, place.pipeline.number)
     return left and f"epoch {left.epoch} is still {left.status}"
-
-
-def _late(report: EpochReport | TaskEnded) -> None:
-    log.info(
-        "report of an execution that is no longer current",
-        extra={"report": report.kind, "execution": report.claim.execution},
-    )

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from pydantic import ValidationError
 from sqlalchemy import Connection
 
-from headrace.coordinator.payloads import unreadable
+from headrace.coordinator.former import Former, find_former, lock_former
+from headrace.coordinator.known import now_of
 from headrace.coordinator.unopened import UNOPENED, is_unopened
-from headrace.errors import NotFound, Refused
+from headrace.errors import Refused
 from headrace.model.epoch import EpochAt, EpochStatus
-from headrace.model.job import JOB_ENDED, JobStatus
 from headrace.model.jobspec import JobSpec, PipelineSpec
 from headrace.model.restore import changes, check_restore
-from headrace.store import checkpoints, epochs, jobs, ready, restores, savepoints
+from headrace.store import checkpoints, cleanups, epochs, history, jobs, ready, restores
+from headrace.store.history import Ended
 from headrace.store.jobs import Job, Pipeline
 from headrace.store.restores import Start
 from headrace.store.savepoints import Savepoint
@@ -27,8 +27,9 @@ from headrace.store.savepoints import Savepoint
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    job: Job
+    job: Job | Ended  # as it was when it ended, when that is all there is by now
     notes: Sequence[str]  # what is new in the job file, for people
+    begun: bool = True  # False: it was before, under the same key
 
 
 def restore(
@@ -41,48 +42,51 @@ def restore(
     now_ms: int,
 ) -> Restored:
     """The job as it goes on; under a key that was used before, as it is by now."""
-    job = restores.lock(conn, job_id)
+    lock_former(conn, job_id)
     if (known := _restored_before(conn, job_id, submission_key)) is not None:
-        return Restored(known, ())
-    if job is None:
-        raise NotFound("job", job_id)
-    made, old = _savepoint_of(conn, job), _spec_of(conn, job_id)
+        return Restored(known, (), begun=False)
+    former = find_former(conn, job_id)
+    job, old = former.job, former.spec
     left_open = _prepared_ones(conn, job, now_ms=now_ms)
     check_restore(job_id, old, spec, left_open=left_open)
-    starts = _starts(conn, job, made, old, spec, left_open=left_open)
-    restores.begin_again(
-        conn,
-        job,
-        spec,
-        starts,
-        key=submission_key,
-        group=group or job.group,
-        now_ms=now_ms,
-    )
+    starts = _starts(former, spec, left_open=left_open)
+    # It goes on, so nothing of it is to be deleted any more (C6).
+    cleanups.drop(conn, job.incarnation)
+    _begin_again(conn, former, spec, starts, key=submission_key, group=group, now_ms=now_ms)
     # Who was ready in an epoch that goes on is so still; who became so later is not (K3).
     ready.forget(conn, job.incarnation, but=left_open)
-    _say_who_is_ready(conn, spec, made, starts)
+    _say_who_is_ready(conn, spec, former.made, starts)
     return Restored(jobs.get(conn, job_id) or job, changes(old, spec))
 
 
-def _starts(
+def _begin_again(
     conn: Connection,
-    job: Job,
-    made: Savepoint,
-    old: JobSpec,
-    new: JobSpec,
+    former: Former,
+    spec: JobSpec,
+    starts: Sequence[Start],
     *,
-    left_open: Collection[int],
-) -> Sequence[Start]:
-    before = jobs.pipelines_of(conn, job.id)
-    highest = max(made.epoch, checkpoints.highest(conn, job.incarnation))
+    key: str,
+    group: str | None,
+    now_ms: int,
+) -> None:
+    job = former.job
+    if former.cleaned and not restores.insert_again(conn, job, spec, key=key, now_ms=now_ms):
+        raise Refused(
+            f"job {job.id!r} was submitted or restored by somebody else at this moment; look at "
+            f"`headrace job show {job.id}`"
+        )
+    restores.begin_again(conn, job, spec, starts, key=key, group=group or job.group, now_ms=now_ms)
+
+
+def _starts(former: Former, new: JobSpec, *, left_open: Collection[int]) -> Sequence[Start]:
     starts: list[Start] = []
     for pipeline in new.pipelines:
         if pipeline.number in left_open:
-            starts.append(_resumed(pipeline, before))
+            starts.append(_resumed(pipeline, former.pipelines))
             continue
-        epoch = UNOPENED if is_unopened(conn, job, pipeline, old, before) else highest
-        starts.append(_start(pipeline, made, _twin(pipeline, old, before), epoch=epoch))
+        epoch = UNOPENED if is_unopened(former, pipeline) else former.highest_of_any
+        twin = _twin(pipeline, former.spec, former.pipelines)
+        starts.append(_start(pipeline, former.made, twin, epoch=epoch))
     return starts
 
 
@@ -94,21 +98,24 @@ def _say_who_is_ready(
         ready.add(conn, at, {each.name for each in pipeline.sources} & set(made.ready))
 
 
-def _restored_before(conn: Connection, job_id: str, key: str) -> Job | None:
+def _restored_before(conn: Connection, job_id: str, key: str) -> Job | Ended | None:
     """The job, when it was restored under this key already. Keys of others are refused."""
-    restored, submitted = restores.by_key(conn, key), jobs.by_submission_key(conn, key)
-    for known in (restored, submitted):
-        if known is not None and known.id != job_id:
+    known = restores.by_key(conn, key)
+    first = jobs.by_submission_key(conn, key) if known is None else None
+    past = history.by_key(conn, key)
+    ids = [each.id for each in (known, first) if each is not None]
+    for other in [*ids, *([past.job_id] if past is not None else [])]:
+        if other != job_id:
             raise Refused(
-                f"the submission key belongs to job {known.id!r}, and {job_id!r} was asked to be "
+                f"the submission key belongs to job {other!r}, and {job_id!r} was asked to be "
                 "restored; give each submission a key of its own"
             )
-    if submitted is not None:
+    if first is not None or (past is not None and past.run == 1):
         raise Refused(
             f"the submission key is the one under which job {job_id!r} was first submitted; give "
             "the restore a key of its own"
         )
-    return restored
+    return known or (past and now_of(conn, past))
 
 
 def _prepared_ones(conn: Connection, job: Job, *, now_ms: int) -> Collection[int]:
@@ -126,36 +133,6 @@ def _prepared_ones(conn: Connection, job: Job, *, now_ms: int) -> Collection[int
                 at = EpochAt(job.incarnation, number, left.epoch, left.execution)
                 epochs.abort(conn, at, now_ms=now_ms)
     return kept
-
-
-def _savepoint_of(conn: Connection, job: Job) -> Savepoint:
-    if job.status not in JOB_ENDED:
-        raise Refused(
-            f"job {job.id!r} is {job.status}: only a job that has ended can be restored; stop it "
-            f"with `headrace job savepoint {job.id}` first"
-        )
-    made = savepoints.get(conn, job.id)
-    if made is None:
-        raise Refused(
-            f"job {job.id!r} is {job.status} and left no savepoint{_WHY_NONE[job.status]}; "
-            "run the file anew without --restore"
-        )
-    return made
-
-
-_WHY_NONE = {
-    JobStatus.FINISHED: ": all of it was read",
-    JobStatus.CANCELED: ": a job that is canceled keeps none",
-    JobStatus.FAILED: ": it failed before its first checkpoint was complete",
-    JobStatus.SAVEPOINT_DONE: " any more: it was deleted",
-}
-
-
-def _spec_of(conn: Connection, job_id: str) -> JobSpec:
-    try:
-        return jobs.spec_of(conn, job_id)
-    except ValidationError as error:
-        raise unreadable(job_id, error) from error
 
 
 def _twin(pipeline: PipelineSpec, old: JobSpec, before: Sequence[Pipeline]) -> Pipeline | None:

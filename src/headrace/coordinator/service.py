@@ -9,10 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from headrace.clock import Clock
-from headrace.coordinator.activity import STALL_TIMEOUT_S
 from headrace.coordinator.answers import LoopAnswers
 from headrace.coordinator.bell import Bell
 from headrace.coordinator.commands import Commands
@@ -23,6 +21,7 @@ from headrace.coordinator.leader import (
     Leadership,
 )
 from headrace.coordinator.metrics import Metrics
+from headrace.coordinator.options import Options
 from headrace.coordinator.term import LeaderTerm
 from headrace.errors import NotLeader, ProgramTooOld, StoreUnavailable
 from headrace.model.ids import Ids
@@ -39,15 +38,6 @@ STORE_AWAY_PAUSE_S = 1.0  # between two looks at a store that is away
 FAILED_PAUSE_S = 1.0  # after an error that nobody foresaw
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    store_url: str
-    address: str  # where others reach this coordinator
-    ttl_s: float = 3.0
-    heartbeat_timeout_s: float = 60.0
-    stall_timeout_s: float = STALL_TIMEOUT_S
-
-
 class Coordinator:
     def __init__(self, options: Options, clock: Clock, ids: Ids) -> None:
         self.options = options
@@ -60,7 +50,7 @@ class Coordinator:
         self.bell = Bell()
         self.answers = LoopAnswers()
         self.metrics = Metrics()
-        self.commands = Commands(self.engine, clock, ids)
+        self.commands = Commands(self.engine, clock, ids, schedule=options.schedule)
         self._stopping = self.commands.stopping
         self._led: LeaderTerm | None = None
         self._leadership: Leadership | None = None
@@ -173,8 +163,7 @@ class Coordinator:
             self._ids,
             self.bell,
             self.metrics,
-            heartbeat_timeout_s=self.options.heartbeat_timeout_s,
-            stall_timeout_s=self.options.stall_timeout_s,
+            options=self.options,
         )
         self._led = term
         term.start()

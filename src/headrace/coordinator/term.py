@@ -9,14 +9,17 @@ from collections.abc import Iterable
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator import attempts, reports
-from headrace.coordinator.activity import STALL_TIMEOUT_S
+from headrace.coordinator import attempts, joblog, reports
 from headrace.coordinator.bell import Bell
 from headrace.coordinator.dispatch import Dispatch
 from headrace.coordinator.drafts import Touched
+from headrace.coordinator.late import LateNews
 from headrace.coordinator.leader import Leadership
 from headrace.coordinator.metrics import Metrics
+from headrace.coordinator.options import Options
+from headrace.coordinator.reconcile.cleaning import Cleaning
 from headrace.coordinator.reconcile.executions import Executions
+from headrace.coordinator.reconcile.expiry import Expiry
 from headrace.coordinator.reconcile.jobs import Jobs
 from headrace.coordinator.reconcile.loop import run_once
 from headrace.coordinator.reconcile.workers import Workers
@@ -27,6 +30,7 @@ from headrace.model.ids import Ids
 from headrace.protocol.messages import Goodbye, Register, Registered
 from headrace.store import claims, jobs, workers
 from headrace.store.engine import reading
+from headrace.store.fence import Term
 from headrace.store.wake import open_waker
 from headrace.store.workers import Worker
 
@@ -50,13 +54,15 @@ class LeaderTerm:
         bell: Bell,
         metrics: Metrics,
         *,
-        heartbeat_timeout_s: float,
-        stall_timeout_s: float = STALL_TIMEOUT_S,
+        options: Options,
     ) -> None:
         self._engine, self._leadership, self._clock = engine, leadership, clock
-        self._bell, self._metrics = bell, metrics
-        self._heartbeat_timeout_s = heartbeat_timeout_s
-        self.roster = Roster(clock, timeout_s=heartbeat_timeout_s, stall_timeout_s=stall_timeout_s)
+        self._bell, self._metrics, self._options = bell, metrics, options
+        self.roster = Roster(
+            clock,
+            timeout_s=options.heartbeat_timeout_s,
+            stall_timeout_s=options.stall_timeout_s,
+        )
         self.writer = Writer(
             engine,
             leadership.term,
@@ -66,9 +72,7 @@ class LeaderTerm:
             ended=self._end,
             metrics=metrics,
         )
-        self._jobs = Jobs(clock, ids, ring_worker=bell.ring_worker)
-        self._workers = Workers(self.roster, clock)
-        self._executions = Executions(self.roster.watch, clock)
+        self._make_reconcilers(clock, ids)
         self._news = threading.Event()
         self._named: set[str] = set()
         self._lock = threading.Lock()
@@ -78,6 +82,20 @@ class LeaderTerm:
             self._reconciling,
             threading.Thread(target=self._listen, name="waker", daemon=True),
         ]
+
+    def _make_reconcilers(self, clock: Clock, ids: Ids) -> None:
+        retention = self._options.retention
+        self._jobs = Jobs(
+            clock,
+            ids,
+            ring_worker=self._bell.ring_worker,
+            retention=retention,
+            schedule=self._options.schedule,
+        )
+        self._cleaning = Cleaning(clock, ids, retention=retention)
+        self._expiry = Expiry(clock, retention)
+        self._workers = Workers(self.roster, clock)
+        self._executions = Executions(self.roster.watch, clock)
 
     def start(self) -> None:
         self.writer.start()
@@ -125,7 +143,7 @@ class LeaderTerm:
         self._news.set()
         return Registered(
             term=self._leadership.term.epoch,
-            heartbeat_timeout_ms=int(self._heartbeat_timeout_s * 1000),
+            heartbeat_timeout_ms=int(self._options.heartbeat_timeout_s * 1000),
         )
 
     def goodbye(self, said: Goodbye) -> None:
@@ -133,8 +151,10 @@ class LeaderTerm:
         now_ms = self._clock.wall_ms()
 
         def work(conn: Connection) -> None:
+            joblog.Lines().take(conn, {said.worker: said.lines}, apart=True)
+            late = LateNews()
             for report in said.reports:
-                reports.apply_apart(conn, report, now_ms=now_ms)
+                late.note(report, reports.apply_apart(conn, report, now_ms=now_ms))
             workers.unregister(conn, said.worker)
             for task in claims.assigned_to(conn, [said.worker]):
                 attempts.give_back(conn, task)
@@ -211,21 +231,35 @@ class LeaderTerm:
             run_once(self._engine, term, self._workers, self._workers.keys(self._engine))
             stuck = run_once(self._engine, term, self._executions, self._executions.keys())
             self._metrics.executions_stuck.inc(len(stuck.done))
-        for page in self._pages() if everything else [sorted(named)]:
-            failed = run_once(self._engine, term, self._jobs, page).failed
-            self._metrics.reconcile_failures.inc(len(failed))
+        with self._jobs.admission.one_pass():
+            for page in self._pages() if everything else [sorted(named)]:
+                failed = run_once(self._engine, term, self._jobs, page).failed
+                self._metrics.reconcile_failures.inc(len(failed))
+        if everything:
+            self._clean(term)
         if groups := self._bell.groups():
             now_ms = self._clock.wall_ms()
             with reading(self._engine) as conn:
                 planned = claims.planned_by_group(conn, groups, now_ms=now_ms, most=RING_MAX)
             self._bell.ring_for(planned)
 
-    def _pages(self) -> Iterable[list[str]]:
-        after = ""
+    def _clean(self, term: Term) -> None:
+        """After the jobs: what ends in this pass may be due at once."""
+        cleaned = run_once(self._engine, term, self._cleaning, self._cleaning.keys(self._engine))
+        expired = run_once(self._engine, term, self._expiry, self._expiry.keys)
+        failed = [*cleaned.failed, *expired.failed]
+        self._metrics.reconcile_failures.inc(len(failed))
+
+    def _pages(self) -> Iterable[Iterable[str]]:
+        """All open jobs; last those that wait for slots, in the order of their turns."""
+        with reading(self._engine) as conn:
+            waiting = self._jobs.admission.in_turn(conn)
+        after, in_line = "", frozenset(waiting)
         while True:
             with reading(self._engine) as conn:
-                page = list(jobs.open_ids(conn, after=after, most=PAGE_MAX))
+                page = jobs.open_ids(conn, after=after, most=PAGE_MAX)
             if not page:
-                return
-            yield page
+                break
+            yield [key for key in page if key not in in_line]
             after = page[-1]
+        yield self._jobs.admission.turns(waiting)

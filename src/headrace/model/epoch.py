@@ -6,8 +6,10 @@ pipeline and the epoch, and not the execution: whoever commits an epoch, it is t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from headrace.model.deadline import Moment
 
 
 class EpochStatus(StrEnum):
@@ -26,6 +28,8 @@ class EpochKind(StrEnum):
 
 OPEN = frozenset({EpochStatus.PLANNED, EpochStatus.PREPARED})
 OPEN_MAX = 2  # epochs of a pipeline: one is committed while the next is staged or granted
+COMMIT_DEADLINE_S = 3600.0  # a commit that began earlier is refused; marks live twice that
+STRAY_GRACE_S = 7 * 86_400.0  # what nobody owns and nobody touched for so long may go
 CHECKPOINT_TIMEOUT_MS = 60_000  # from prepared to completed, when a job says nothing else
 
 
@@ -37,6 +41,8 @@ class EpochAt:
     pipeline: int
     epoch: int
     execution: str
+    # At which the execution was still the current one; a commit too long after it is refused.
+    since: Moment | None = field(default=None, compare=False)
 
     @property
     def token(self) -> str:

@@ -28,6 +28,7 @@ class Lane(StrEnum):
 class TaskKind(StrEnum):
     PIPELINE = "PIPELINE"  # run the epochs of one pipeline
     SETTLE = "SETTLE"  # finish or abort the open epoch of a pipeline that has ended (E6)
+    FORGET = "FORGET"  # delete what a job left at its targets: stages, then marks (C2, E6)
     NOOP = "NOOP"  # nothing at all: what the protocol itself costs is measured with it
 
 

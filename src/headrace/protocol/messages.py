@@ -19,6 +19,9 @@ from headrace.model.text import Text
 PROTOCOL_VERSION = 2
 REPORTS_PER_SYNC_MAX = 200
 REPORT_BYTES_PER_SYNC_MAX = 8_000_000  # of all; half of what a coordinator takes
+LINES_PER_SYNC_MAX = 200
+LINE_CHARS_MAX = 2000
+COUNT_MAX = 2**53  # what every JSON reader can hold
 PAYLOAD_BYTES_MAX = 4_000_000  # a plan or all handles; larger ones belong in a file at the target
 
 Json = dict[str, JsonValue]
@@ -110,6 +113,16 @@ Report = Annotated[
 ]
 
 
+class LogLine(Message):
+    """What was said about a job while an execution of it ran. Its worker counts the lines."""
+
+    incarnation: Text
+    number: Annotated[int, Field(ge=1, le=COUNT_MAX)]
+    at_ms: Annotated[int, Field(ge=0, le=COUNT_MAX)]
+    level: Text
+    text: Text
+
+
 class Seen(Message):
     """The last answer a worker saw. Only what it was given by then can be judged "not held"."""
 
@@ -125,6 +138,8 @@ class Sync(Message):
     holds: tuple[Held, ...] = ()
     reports: Annotated[tuple[Report, ...], Field(max_length=REPORTS_PER_SYNC_MAX)] = ()
     free: dict[Lane, int] = Field(default_factory=dict[Lane, int])
+    # The oldest ones that nobody has taken yet, in their order.
+    lines: Annotated[tuple[LogLine, ...], Field(max_length=LINES_PER_SYNC_MAX)] = ()
 
 
 class Assignment(Message):
@@ -150,6 +165,7 @@ class Answer(Message):
     stop: tuple[Claim, ...] = ()
     savepoint: tuple[Claim, ...] = ()  # finish what is open, plan nothing more, end with SAVEPOINT
     acknowledged: tuple[Acknowledged, ...] = ()
+    lines: int = 0  # the highest number of a line that was taken: up to it, all may be forgotten
 
 
 class Rung(Message):
@@ -163,3 +179,4 @@ class Goodbye(Message):
 
     worker: Text
     reports: Annotated[tuple[Report, ...], Field(max_length=REPORTS_PER_SYNC_MAX)] = ()
+    lines: Annotated[tuple[LogLine, ...], Field(max_length=LINES_PER_SYNC_MAX)] = ()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, JsonValue
 
-from headrace.model.epoch import EpochStatus
+from headrace.model.epoch import COMMIT_DEADLINE_S, EpochStatus
 from headrace.model.jobspec import EnvSpec, PipelineSpec
 from headrace.protocol.messages import EpochCompleted, Json, Message
 
@@ -56,6 +56,21 @@ class PipelinePayload(Message):
     pipeline: PipelineSpec
     secrets: Json = Field(default_factory=dict[str, JsonValue])
     restore: Restore = Restore()
+    commit_deadline_s: float = COMMIT_DEADLINE_S
+
+
+class ForgetPayload(Message):
+    """Of a FORGET task: a job that has ended, and of which nobody can commit any more."""
+
+    job: str
+    incarnation: str
+    env: EnvSpec
+    pipelines: tuple[PipelineSpec, ...]
+    secrets: Json = Field(default_factory=dict[str, JsonValue])
+    up_to: int  # no epoch above it is touched: the job may have been restored by now
+    # Every incarnation that the store knows. What others left at the same targets, and did not
+    # touch for `STRAY_GRACE_S`, has no owner. None: there are too many to say, and none is a stray.
+    owners: tuple[str, ...] | None = None
 
 
 class Settled(Message):

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sqlalchemy import func
+
 from headrace.model.job import JobStatus, PipelineStatus
 from headrace.store.schema import jobs
 
@@ -24,6 +26,8 @@ class Job:
     created_at_ms: int
     started_at_ms: int | None
     ended_at_ms: int | None
+    run: int = 1  # each restore is a further one
+    key: str = ""  # under which this run was submitted, or restored
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +44,37 @@ class Pipeline:
     error: str | None
     written: Mapping[str, int]
 
+    def facts(self) -> dict[str, Any]:
+        """As history and savepoints keep it."""
+        return {
+            "number": self.number,
+            "status": self.status.value,
+            "epoch": self.epoch,
+            "positions": dict(self.positions),
+            "rows_in": self.rows_in,
+            "rows_out": self.rows_out,
+            "commits": dict(self.commits),
+            "written": dict(self.written),
+            "error": self.error,
+        }
+
 
 # What makes up a Job, in its order. Specs are wide, and rarely read.
 _READ = (
     *("id", "incarnation", "name", "group_name", "status", "waits_for", "error"),
-    *("wanted_cancel", "wanted_savepoint", "created_at_ms", "started_at_ms", "ended_at_ms"),
+    *("wanted_cancel", "wanted_savepoint", "created_at_ms", "started_at_ms", "ended_at_ms", "run"),
 )
-JOB_COLUMNS = tuple(jobs.c[name] for name in _READ)
+JOB_COLUMNS = (
+    *(jobs.c[name] for name in _READ),
+    func.coalesce(jobs.c.restore_key, jobs.c.submission_key),
+)
 
 
 def to_job(row: Sequence[Any]) -> Job:
     """From a row of JOB_COLUMNS."""
-    job_id, incarnation, name, group, status, waits_for, error, cancel, savepoint, *times = row
+    job_id, incarnation, name, group, status, waits_for, error, cancel, savepoint, *rest = row
     about = (job_id, incarnation, name, group, JobStatus(status), waits_for, error)
-    return Job(*about, bool(cancel), bool(savepoint), *times)
+    return Job(*about, bool(cancel), bool(savepoint), *rest)
 
 
 def to_pipeline(row: Sequence[Any]) -> Pipeline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Text, bindparam, delete, func, insert, select, update
+from sqlalchemy import BigInteger, Connection, Text, bindparam, func, insert, select, update
 
 from headrace.model.job import JOB_ENDED, PIPELINE_ENDED, JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec
@@ -40,9 +40,20 @@ def spec_of(conn: Connection, job_id: str) -> JobSpec:
     return JobSpec.model_validate(row[0] if row else None, extra="ignore")
 
 
+def raw_spec(conn: Connection, job_id: str) -> Mapping[str, Any]:
+    """As it is stored: without secrets, and perhaps of a newer program."""
+    row = _SPEC.row(conn, {"id": job_id})
+    return row[0] if row else {}
+
+
 def spec_and_secrets_of(conn: Connection, job_id: str) -> tuple[JobSpec, Mapping[str, Any]]:
     spec, secrets = _SPEC_AND_SECRETS.row(conn, {"id": job_id}) or (None, None)
     return JobSpec.model_validate(spec, extra="ignore"), secrets or {}
+
+
+def secrets_of(conn: Connection, job_id: str) -> Mapping[str, Any]:
+    found = select(job_secrets.c.secrets).where(job_secrets.c.job_id == job_id)
+    return conn.scalar(found) or {}
 
 
 def insert_job(
@@ -127,10 +138,10 @@ def wanted_ids(conn: Connection, *, most: int) -> Sequence[str]:
     return [job_id for (job_id,) in _WANTED_IDS.rows(conn, {"most": most})]
 
 
-def listed(conn: Connection, *, open_only: bool, most: int) -> Sequence[Job]:
-    query = select(*JOB_COLUMNS).order_by(jobs.c.created_at_ms.desc(), jobs.c.id).limit(most)
-    if open_only:
-        query = query.where(OPEN_JOB)
+def running(conn: Connection, *, most: int) -> Sequence[Job]:
+    """Those that have not ended, newest first: history has the others (C7)."""
+    newest_first = (jobs.c.created_at_ms.desc(), jobs.c.id)
+    query = select(*JOB_COLUMNS).where(OPEN_JOB).order_by(*newest_first).limit(most)
     return [to_job(row) for row in conn.execute(query)]
 
 
@@ -139,7 +150,6 @@ def _kept(name: str, column: Any, kind: Any) -> Any:
     return func.coalesce(bindparam(name, type_=kind), column)
 
 
-_FORGET_SECRETS = Prepared(delete(job_secrets).where(job_secrets.c.job_id == bindparam("id")))
 _CHANGE = Prepared(
     update(jobs)
     .where(jobs.c.id == bindparam("job"), jobs.c.status == bindparam("was"))
@@ -163,9 +173,6 @@ def change(
     waits_for: str | None = None,
 ) -> bool:
     """Move a job from the status it was read in. False: somebody moved it first."""
-    ended = target in JOB_ENDED
-    if ended:
-        _FORGET_SECRETS.change(conn, {"id": job.id})
     changed = _CHANGE.change(
         conn,
         {
@@ -175,7 +182,7 @@ def change(
             "waits": waits_for,
             "because": error,
             "started": now_ms if target is JobStatus.RUNNING else None,
-            "ended": now_ms if ended else None,
+            "ended": now_ms if target in JOB_ENDED else None,
         },
     )
     return changed == 1

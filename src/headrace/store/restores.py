@@ -13,6 +13,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec
+from headrace.store.engine import insert_new
 from headrace.store.job_rows import JOB_COLUMNS, Job, to_job
 from headrace.store.prepared import Prepared
 from headrace.store.schema import job_secrets, jobs, pipelines, tasks
@@ -49,6 +50,26 @@ def by_key(conn: Connection, key: str) -> Job | None:
     return to_job(row) if row else None
 
 
+def insert_again(conn: Connection, job: Job, spec: JobSpec, *, key: str, now_ms: int) -> bool:
+    """The row of a job whose rows are gone, for `begin_again`. False: its id is another's.
+
+    Its first key is in history, and may be somebody else's once that has expired.
+    """
+    return insert_new(
+        conn,
+        jobs,
+        id=job.id,
+        incarnation=job.incarnation,
+        submission_key=key,
+        name=spec.name,
+        group_name=job.group,
+        spec={},
+        status=JobStatus.CREATED,
+        run=job.run,
+        created_at_ms=now_ms,
+    )
+
+
 def begin_again(
     conn: Connection,
     job: Job,
@@ -67,6 +88,7 @@ def begin_again(
         .where(jobs.c.id == job.id)
         .values(
             restore_key=key,
+            run=job.run + 1,
             name=spec.name,
             group_name=group,
             spec=spec.model_dump(mode="json", exclude={"secrets"}),

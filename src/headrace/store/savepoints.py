@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, not_, select, update
 from sqlalchemy import delete as delete_from
 
 from headrace.model.epoch import EpochKind
 from headrace.model.task import ENDED, TaskKind
 from headrace.store.prepared import Prepared
-from headrace.store.schema import savepoints, tasks
+from headrace.store.schema import OPEN_JOB, jobs, savepoints, tasks
 
 MARK = "savepoint"  # in the payload of a task: its execution is to end with a savepoint
 
@@ -30,24 +30,78 @@ class Savepoint:
     ready: Sequence[str]  # names of sources that have read everything
     written: Mapping[str, int]  # rows, by sink name
     made_at_ms: int
+    name: str
+    group: str
+    run: int  # that made it
+    spec: Mapping[str, Any]  # without secrets
+    # As they ended, and `highest`: no id up to that is used again, also one that was aborted.
+    pipelines: Sequence[Mapping[str, Any]]
 
 
 _DELETE = Prepared(delete_from(savepoints).where(savepoints.c.incarnation == bindparam("of")))
-_OF_JOB = Prepared(select(savepoints).where(savepoints.c.job_id == bindparam("of")))
+_DELETE_ALL = Prepared(delete_from(savepoints).where(savepoints.c.job_id == bindparam("of")))
+_LATEST_FIRST = (savepoints.c.made_at_ms.desc(), savepoints.c.incarnation)
+_LATEST = (
+    select(savepoints)
+    .where(savepoints.c.job_id == bindparam("of"))
+    .order_by(*_LATEST_FIRST)
+    .limit(1)
+)
+_OF_JOB, _LOCKED = Prepared(_LATEST), Prepared(_LATEST.with_for_update())
+_OF = Prepared(select(savepoints).where(savepoints.c.incarnation == bindparam("of")))
+# Of a job that runs again it is its job's to replace or to drop.
+_EXPIRED = (
+    savepoints.c.made_at_ms <= bindparam("until_ms"),
+    not_(
+        select(jobs.c.id).where(jobs.c.incarnation == savepoints.c.incarnation, OPEN_JOB).exists()
+    ),
+)
+_ANY_EXPIRED = Prepared(select(savepoints.c.incarnation).where(*_EXPIRED).limit(1))
+_EXPIRE = Prepared(delete_from(savepoints).where(*_EXPIRED))
 
 
 def put(conn: Connection, made: Savepoint) -> None:
     """Keep it, in place of an earlier one of the same incarnation."""
     delete(conn, made.incarnation)
-    conn.execute(insert(savepoints).values(**asdict(made)))
+    values = asdict(made)
+    values["group_name"] = values.pop("group")
+    conn.execute(insert(savepoints).values(**values))
 
 
 def get(conn: Connection, job_id: str) -> Savepoint | None:
+    """The latest of any job that had this id."""
     row = _OF_JOB.row(conn, {"of": job_id})
-    if row is None:
-        return None
-    incarnation, of_job, kind, *rest = row
-    return Savepoint(incarnation, of_job, EpochKind(kind), *rest)
+    return _to_savepoint(row) if row else None
+
+
+def lock(conn: Connection, job_id: str) -> Savepoint | None:
+    """As `get`; nobody else restores from it until the transaction ends."""
+    row = _LOCKED.row(conn, {"of": job_id})
+    return _to_savepoint(row) if row else None
+
+
+def of(conn: Connection, incarnation: str) -> Savepoint | None:
+    row = _OF.row(conn, {"of": incarnation})
+    return _to_savepoint(row) if row else None
+
+
+def _to_savepoint(row: Sequence[Any]) -> Savepoint:
+    incarnation, job_id, kind, *rest = row
+    return Savepoint(incarnation, job_id, EpochKind(kind), *rest)
+
+
+def delete_all(conn: Connection, job_id: str) -> int:
+    """Of every job that had this id. Returns how many there were."""
+    return _DELETE_ALL.change(conn, {"of": job_id})
+
+
+def any_expired(conn: Connection, *, until_ms: int) -> bool:
+    return _ANY_EXPIRED.row(conn, {"until_ms": until_ms}) is not None
+
+
+def expire(conn: Connection, *, until_ms: int) -> int:
+    """Forget those made by then. Returns how many there were."""
+    return _EXPIRE.change(conn, {"until_ms": until_ms})
 
 
 def delete(conn: Connection, incarnation: str) -> None:

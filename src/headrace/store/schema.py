@@ -6,8 +6,6 @@ written only under a term, or under the claim of an execution. `wanted_*` column
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -16,36 +14,17 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
-    MetaData,
     Table,
     Text,
     UniqueConstraint,
     text,
 )
 
+from headrace.model.cleanup import CleanupStep
 from headrace.model.epoch import EpochKind, EpochStatus
 from headrace.model.job import JOB_ENDED, JobStatus, PipelineStatus
 from headrace.model.task import ASSIGNED, ENDED, Lane, TaskKind, TaskStatus
-
-metadata = MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-    }
-)
-
-
-def _one_of(values: Iterable[str]) -> str:
-    return "(" + ", ".join(f"'{value}'" for value in sorted(values)) + ")"
-
-
-def _partial_index(name: str, *columns: str, where: str) -> Index:
-    """An index over the few rows that loops look for, so that it stays small."""
-    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
-
+from headrace.store.naming import metadata, one_of, partial_index
 
 # What the store says about itself: its id, and the oldest program that may write to it (L4).
 facts = Table(
@@ -87,15 +66,18 @@ jobs = Table(
     Column("started_at_ms", BigInteger),
     Column("ended_at_ms", BigInteger),
     Column("restore_key", Text),  # of the last restore; the first submission keeps its own (C6)
-    CheckConstraint(f"status IN {_one_of(JobStatus)}", name="status"),
+    Column(
+        "run", Integer, nullable=False, server_default=text("1")
+    ),  # each restore is a further one
+    CheckConstraint(f"status IN {one_of(JobStatus)}", name="status"),
     CheckConstraint(
-        f"(ended_at_ms IS NULL) = (status NOT IN {_one_of(JOB_ENDED)})", name="ended_when_terminal"
+        f"(ended_at_ms IS NULL) = (status NOT IN {one_of(JOB_ENDED)})", name="ended_when_terminal"
     ),
-    _partial_index("ix_jobs_open", "id", where=f"status NOT IN {_one_of(JOB_ENDED)}"),
+    partial_index("ix_jobs_open", "id", where=f"status NOT IN {one_of(JOB_ENDED)}"),
     Index("ix_jobs_restore_key", "restore_key", unique=True),
 )
 
-# Values of sensitive options. Nothing reads this but an assignment; gone when the job has ended.
+# Values of sensitive options. Nothing reads this but an assignment; gone with the job's rows.
 job_secrets = Table(
     "job_secrets",
     metadata,
@@ -118,7 +100,7 @@ pipelines = Table(
     Column("commits", JSON, nullable=False),  # by sink name, of the last epoch: table, snapshot
     Column("error", Text),
     Column("written", JSON, nullable=False, server_default=text("'{}'")),  # rows, by sink name
-    CheckConstraint(f"status IN {_one_of(PipelineStatus)}", name="status"),
+    CheckConstraint(f"status IN {one_of(PipelineStatus)}", name="status"),
 )
 
 epochs = Table(
@@ -138,8 +120,8 @@ epochs = Table(
     Column("planned_at_ms", BigInteger, nullable=False),
     Column("prepared_at_ms", BigInteger),
     Column("ended_at_ms", BigInteger),
-    CheckConstraint(f"status IN {_one_of(EpochStatus)}", name="status"),
-    CheckConstraint(f"kind IN {_one_of(EpochKind)}", name="kind"),
+    CheckConstraint(f"status IN {one_of(EpochStatus)}", name="status"),
+    CheckConstraint(f"kind IN {one_of(EpochKind)}", name="kind"),
     CheckConstraint(
         "(ended_at_ms IS NULL) = (status IN ('PLANNED', 'PREPARED'))", name="ended_when_terminal"
     ),
@@ -168,8 +150,76 @@ savepoints = Table(
     Column("ready", JSON, nullable=False),  # names of sources that have read everything
     Column("written", JSON, nullable=False),  # rows, by sink name
     Column("made_at_ms", BigInteger, nullable=False),
-    CheckConstraint(f"kind IN {_one_of(EpochKind)}", name="kind"),
+    Column("name", Text, nullable=False, server_default=text("''")),
+    Column("group_name", Text, nullable=False, server_default=text("''")),
+    Column("run", Integer, nullable=False, server_default=text("1")),
+    Column("spec", JSON, nullable=False, server_default=text("'{}'")),  # without secrets
+    Column("pipelines", JSON, nullable=False, server_default=text("'[]'")),  # as they ended
+    CheckConstraint(f"kind IN {one_of(EpochKind)}", name="kind"),
     Index("ix_savepoints_job_id", "job_id"),
+)
+
+# What is to be deleted of a job that has ended. Written with its end, by the same transaction;
+# it stays until all of it is done (C3, C4).
+cleanups = Table(
+    "cleanups",
+    metadata,
+    Column("incarnation", Text, primary_key=True),  # the owner: the id may be another's by then
+    Column("job_id", Text, nullable=False),
+    Column("group_name", Text, nullable=False),  # whose workers can reach its targets
+    Column("step", Text, nullable=False),
+    Column("made_at_ms", BigInteger, nullable=False),
+    Column("due_at_ms", BigInteger, nullable=False),  # of the step
+    Column("targets_due_at_ms", BigInteger, nullable=False),  # nobody can commit any more by then
+    Column("up_to", Integer, nullable=False, server_default=text("0")),  # its highest epoch
+    # Of the job, from when its own rows are gone: what its targets are, and how to reach them.
+    Column("spec", JSON(none_as_null=True)),
+    Column("secrets", JSON(none_as_null=True)),  # nothing reads this but an assignment
+    Column("task_id", Text),  # the last task that was planned for it
+    Column("failures", Integer, nullable=False, server_default=text("0")),
+    Column("error", Text),
+    CheckConstraint(f"step IN {one_of(CleanupStep)}", name="step"),
+    Index("ix_cleanups_due_at_ms", "due_at_ms"),
+    Index("ix_cleanups_job_id", "job_id"),
+)
+
+# How each run of a job ended. Written with its end; the only thing that is left of most jobs.
+history = Table(
+    "history",
+    metadata,
+    Column("incarnation", Text, primary_key=True),
+    Column("run", Integer, primary_key=True),
+    Column("job_id", Text, nullable=False),
+    Column("submission_key", Text, nullable=False),  # of this run: the same key, the same job (C6)
+    Column("name", Text, nullable=False),
+    Column("group_name", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("error", Text),
+    Column("created_at_ms", BigInteger, nullable=False),
+    Column("started_at_ms", BigInteger),
+    Column("ended_at_ms", BigInteger, nullable=False),
+    Column("spec", JSON, nullable=False),  # without secrets
+    Column("pipelines", JSON, nullable=False),  # as they ended: status, epoch, rows, commits, error
+    CheckConstraint(f"status IN {one_of(JOB_ENDED)}", name="status"),
+    Index("ix_history_job_id", "job_id"),
+    Index("ix_history_submission_key", "submission_key"),
+    Index("ix_history_ended_at_ms", "ended_at_ms"),
+)
+
+# What was said while a job ran, by its workers and by the leader; the last lines of each.
+job_logs = Table(
+    "job_logs",
+    metadata,
+    Column("incarnation", Text, primary_key=True),
+    Column("source", Text, primary_key=True),  # a worker's id; of the leader, `coordinator`
+    Column(
+        "number", BigInteger, primary_key=True
+    ),  # the source counts: said twice, it is kept once
+    Column("job_id", Text, nullable=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("level", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Index("ix_job_logs_incarnation_at_ms", "incarnation", "at_ms"),
 )
 
 tasks = Table(
@@ -198,17 +248,17 @@ tasks = Table(
     Column("ended_at_ms", BigInteger),
     Column("pause_ms", BigInteger, nullable=False, server_default=text("0")),  # to not_before_ms
     Column("failed_at_ms", BigInteger),  # the last failure that `failures` counts
-    CheckConstraint(f"status IN {_one_of(TaskStatus)}", name="status"),
-    CheckConstraint(f"lane IN {_one_of(Lane)}", name="lane"),
-    CheckConstraint(f"kind IN {_one_of(TaskKind)}", name="kind"),
+    CheckConstraint(f"status IN {one_of(TaskStatus)}", name="status"),
+    CheckConstraint(f"lane IN {one_of(Lane)}", name="lane"),
+    CheckConstraint(f"kind IN {one_of(TaskKind)}", name="kind"),
     CheckConstraint(
-        f"(ended_at_ms IS NULL) = (status NOT IN {_one_of(ENDED)})", name="ended_when_terminal"
+        f"(ended_at_ms IS NULL) = (status NOT IN {one_of(ENDED)})", name="ended_when_terminal"
     ),
     CheckConstraint(
-        f"(worker_id IS NOT NULL) OR (status NOT IN {_one_of(ASSIGNED)})", name="held_by_somebody"
+        f"(worker_id IS NOT NULL) OR (status NOT IN {one_of(ASSIGNED)})", name="held_by_somebody"
     ),
-    _partial_index("ix_tasks_planned", "group_name", "lane", "id", where="status = 'PLANNED'"),
-    _partial_index("ix_tasks_assigned", "worker_id", where=f"status IN {_one_of(ASSIGNED)}"),
+    partial_index("ix_tasks_planned", "group_name", "lane", "id", where="status = 'PLANNED'"),
+    partial_index("ix_tasks_assigned", "worker_id", where=f"status IN {one_of(ASSIGNED)}"),
     Index("ix_tasks_job_id", "job_id"),
 )
 
@@ -231,5 +281,5 @@ workers = Table(
 # Conditions of the partial indexes, with their values written out: a planner that sees a
 # parameter instead can't know that the index holds all the rows.
 PLANNED_TASK = text("tasks.status = 'PLANNED'")
-ASSIGNED_TASK = text(f"tasks.status IN {_one_of(ASSIGNED)}")
-OPEN_JOB = text(f"jobs.status NOT IN {_one_of(JOB_ENDED)}")
+ASSIGNED_TASK = text(f"tasks.status IN {one_of(ASSIGNED)}")
+OPEN_JOB = text(f"jobs.status NOT IN {one_of(JOB_ENDED)}")

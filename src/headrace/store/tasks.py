@@ -24,6 +24,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy import delete as delete_from
 
 from headrace.model.task import ENDED, Claim, Lane, TaskKind, TaskStatus
 from headrace.store.prepared import Prepared, PreparedMany, Said, one_of
@@ -214,6 +215,14 @@ def give_back(conn: Connection, task: Task, failure: Failure | None = None) -> b
     return _GIVE_BACK.change(conn, given) == 1
 
 
+_DELETE = Prepared(delete_from(tasks).where(tasks.c.id == bindparam("id")))
+
+
+def delete(conn: Connection, task_id: str) -> None:
+    """One that belongs to no job. Those of a job go with it."""
+    _DELETE.change(conn, {"id": task_id})
+
+
 _OF_UNREGISTERED = Prepared(
     select(*COLUMNS)
     .where(
@@ -246,12 +255,6 @@ _CANCEL_UNCLAIMED = Prepared(
     .where(tasks.c.job_id == bindparam("job"), tasks.c.kind == TaskKind.PIPELINE, PLANNED_TASK)
     .values(status=TaskStatus.CANCELED, ended_at_ms=bindparam("now_ms"))
 )
-_BUSY = Prepared(
-    select(tasks.c.group_name, func.count())
-    .where(tasks.c.lane == Lane.SLOT, *(tasks.c.status != ended for ended in sorted(ENDED)))
-    .group_by(tasks.c.group_name)
-    .order_by(tasks.c.group_name)
-)
 
 
 def of_unregistered(conn: Connection, *, most: int) -> Sequence[Task]:
@@ -277,8 +280,3 @@ def fail_unclaimed(conn: Connection, task_id: str, *, error: str, now_ms: int) -
 
 def cancel_unclaimed(conn: Connection, job_id: str, *, now_ms: int) -> None:
     _CANCEL_UNCLAIMED.change(conn, {"job": job_id, "now_ms": now_ms})
-
-
-def busy_by_group(conn: Connection) -> Mapping[str, int]:
-    """Slots that are taken or spoken for, by group: derived from rows, never a counter."""
-    return dict(_BUSY.rows(conn))

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from headrace.errors import HeadraceError, Refused
+from headrace.model.deadline import Moment
 from headrace.model.task import Claim
 from headrace.protocol.messages import (
     PAYLOAD_BYTES_MAX,
@@ -19,10 +20,12 @@ from headrace.protocol.messages import (
     EpochPrepared,
     Json,
     Progress,
+    Report,
     TaskEnded,
 )
 from headrace.protocol.payloads import Plan
 from headrace.seams import seam
+from headrace.worker.joblog import SPEAKING, redacted, secrets_of
 from headrace.worker.outbox import LOOK_INTERVAL_S, Outbox, Posted
 
 log = logging.getLogger(__name__)
@@ -51,11 +54,13 @@ class Execution:
         run: Run,
         *,
         after: Sequence[Execution] = (),
+        since: Moment | None = None,
     ) -> None:
-        """`after`: older attempts of the task, which must have ended before this one begins."""
+        """`after`: older attempts of the task, which must have ended before this one begins.
+        `since`: the leader was asked then, and gave the task."""
         self.assignment = assignment
         self.claim: Claim = assignment.claim
-        self._outbox, self._run, self._after = outbox, run, after
+        self._outbox, self._run, self._after, self.since = outbox, run, after, since
         self._stop = threading.Event()
         self._called = threading.Event()  # to stop, or to end with a savepoint
         self._saving = self._silent = False
@@ -152,9 +157,10 @@ class Execution:
 
     def granted(self, proposed: Posted) -> Plan:
         """Wait until a plan is recorded; the one that comes back is the one to run."""
-        granted = proposed.wait(self._check_waiting).plan
+        granted = Plan.model_validate(proposed.wait(self._check_waiting).plan)
         seam("epoch planned")
-        return Plan.model_validate(granted)
+        self._tell("epoch planned", proposed.report, news=bool(granted.slices))
+        return granted
 
     def prepare(self, epoch: int, handles: Json, ready: Sequence[str] = ()) -> Posted:
         """Have the stage handles recorded, and who has read everything."""
@@ -170,14 +176,23 @@ class Execution:
         """Wait until the handles are recorded. Only then commit."""
         said.wait(self._check_waiting)
         seam("epoch prepared")
+        self._tell("epoch prepared", said.report, news=_has_news(said.report))
 
     def complete(self, done: EpochCompleted) -> None:
         seam("before epoch is completed")
         posted = self._outbox.post(lambda seq: done.model_copy(update={"seq": seq}))
         posted.wait(self._check_waiting)
         seam("epoch completed")
+        rows = {"rows_in": done.rows_in, "rows_out": done.rows_out}
+        self._tell("epoch completed", done, news=_has_news(done), **rows)
+
+    def _tell(self, message: str, report: Report, *, news: bool, **facts: int) -> None:
+        """For people. An epoch in which nothing came is not worth a line of the job's log."""
+        about = {"execution": self.id, "epoch": getattr(report, "epoch", None)}
+        log.log(logging.INFO if news else logging.DEBUG, message, extra={**about, **facts})
 
     def _main(self) -> None:
+        SPEAKING.set(self.id)
         self._end(self._outcome())
 
     def _end(self, end: TaskEnded) -> None:
@@ -211,10 +226,21 @@ class Execution:
         refused = isinstance(error, Refused)  # said to the user in full; nothing for us to trace
         facts = {"execution": self.id, "reason": str(error)}
         log.error("execution failed", extra=facts, exc_info=None if refused else error)
-        return self._ended("FAILED", error=_said(error), retry=not refused)
+        told = redacted(said(error), secrets_of(self.assignment.payload))
+        return self._ended("FAILED", error=told, retry=not refused)
 
     def _ended(self, outcome: str, **more: object) -> TaskEnded:
         return TaskEnded.model_validate({"seq": 0, "claim": self.claim, "outcome": outcome, **more})
+
+
+def _has_news(report: Report) -> bool:
+    match report:
+        case EpochPrepared():
+            return bool(report.handles)
+        case EpochCompleted():
+            return bool(report.commits or report.rows_in)
+        case _:
+            return True
 
 
 def _fits(what: str, epoch: int, content: Json) -> Json:
@@ -227,7 +253,7 @@ def _fits(what: str, epoch: int, content: Json) -> Json:
     return content
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     """The error in one line. Of a Java trace: what happened, and what caused it."""
     text = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from headrace import __version__
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, Refused, SparkDied, Unavailable
+from headrace.model.deadline import now
 from headrace.model.task import Claim, Lane, TaskKind
 from headrace.protocol.messages import (
     REPORTS_PER_SYNC_MAX,
@@ -34,6 +35,7 @@ from headrace.protocol.messages import (
 from headrace.seams import seam
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import RUNNING, Execution, Run
+from headrace.worker.joblog import JobLog
 from headrace.worker.outbox import ENDS_REMEMBERED_MAX, Outbox
 from headrace.worker.redeploys import Redeploys, is_same_place
 from headrace.worker.tending import Spark, Tending
@@ -72,14 +74,14 @@ class Host:
         clock: Clock,
     ) -> None:
         self._me, self._client, self._waits = identity, client, waits
-        self._runs, self._clock = runs, clock
+        self._runs, self._clock, self.lines = runs, clock, JobLog(clock)
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._outbox = outbox(self._news.set)
         self._active: dict[Claim, Execution] = {}
         self._ended: OrderedDict[Claim, None] = OrderedDict()  # as an ordered set
         self._redeploys = Redeploys(identity.worker)
-        self._seen = Seen()
+        self._seen, self._asked = Seen(), now(clock)
         self._syncs = 0
         self._registered = False
         self._tending = Tending(spark, lambda: list(self._active.values()), died=self.stop)
@@ -121,7 +123,7 @@ class Host:
     def _converse(self) -> None:
         if not self._registered:
             self._register()
-        said = self._say()
+        said, self._asked = self._say(), now(self._clock)
         seam("before sync")
         answer = self._client.sync(said)
         seam("sync answered")
@@ -160,6 +162,7 @@ class Host:
             + tuple(Held(claim=claim) for claim in self._outbox.unsaid_ends()),
             reports=tuple(reports),
             free=self._free(),
+            lines=tuple(self.lines.pending()),
         )
 
     def _progress(self, execution: Execution) -> Progress:
@@ -186,6 +189,7 @@ class Host:
             self._ended[claim] = None
         while len(self._ended) > ENDS_REMEMBERED_MAX:
             self._ended.popitem(last=False)
+        self.lines.end([execution.id for execution in self._active.values()])
 
     def _hear(self, answer: Answer) -> None:
         if answer.term < self._seen.term:
@@ -193,6 +197,7 @@ class Host:
             return
         self._seen = Seen(term=answer.term, number=answer.number)
         self._outbox.acknowledge(answer.acknowledged)
+        self.lines.acknowledge(answer.lines)
         if not answer.registered:
             self._lost_everything()
             return
@@ -220,13 +225,10 @@ class Host:
         older = [e for e in self._active.values() if is_same_place(e.assignment, assignment)]
         for execution in older:
             execution.stop()
-        execution = Execution(
-            assignment,
-            self._outbox,
-            self._runs[assignment.kind],
-            after=older,
-        )
+        run = self._runs[assignment.kind]
+        execution = Execution(assignment, self._outbox, run, after=older, since=self._asked)
         self._active[claim] = execution
+        self.lines.begin(assignment)
         log.info("task taken", extra={"execution": execution.id, "kind": assignment.kind})
         try:
             execution.start()
@@ -273,11 +275,13 @@ class Host:
 
     def _say_goodbye(self) -> None:
         reports = tuple(self._outbox.pending(REPORTS_PER_SYNC_MAX))
+        lines = tuple(self.lines.pending())
+        said = Goodbye(worker=self._me.worker, reports=reports, lines=lines)
         deadline_s = self._clock.monotonic_s() + GOODBYE_TIMEOUT_S
         pause_s = RETRY_PAUSE_S
         while self._registered:
             try:
-                self._client.goodbye(Goodbye(worker=self._me.worker, reports=reports))
+                self._client.goodbye(said)
             except HeadraceError as error:
                 log.warning("goodbye not said", extra={"reason": str(error)})
                 over = self._clock.monotonic_s() + pause_s > deadline_s

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from headrace.clock import Clock
 from headrace.connectors.connector import Sink, Source
 from headrace.errors import ClaimLost
+from headrace.model.deadline import Moment, now
 from headrace.model.epoch import OPEN_MAX, EpochStatus
 from headrace.protocol.messages import EpochCompleted, Json
 from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Settled
@@ -59,6 +60,7 @@ class Pipeline:
         clock: Clock,
     ) -> None:
         self._execution, self._restore, self._clock = execution, payload.restore, clock
+        self._since = execution.since or now(clock)  # of what an execution before it left open
         self._planner = Planner(plugins.sources, payload.restore, clock)
         self._pace = Pace(payload.env, clock)
         self._frames = Frames(payload.pipeline, plugins.sources, plugins.transforms, session)
@@ -109,11 +111,11 @@ class Pipeline:
         for left in self._restore.open:
             work = self._planner.resume(left.epoch, left.plan)
             if left.status is EpochStatus.PREPARED:
-                done = self._sinks.commit(work, left.handles or {})
+                done = self._sinks.commit(work, left.handles or {}, self._since)
                 self._sinks.sweep(left.epoch, left.handles or {})
                 completed.append(done)
             else:
-                self._sinks.abort(left.epoch)
+                self._sinks.abort(left.epoch, self._since)
                 aborted.append(left.epoch)
         self._sinks.sweep_again()
         settled = Settled(completed=tuple(completed), aborted=tuple(aborted))
@@ -121,7 +123,7 @@ class Pipeline:
 
     def _resume(self, work: Work, left: OpenEpoch) -> None:
         if left.status is EpochStatus.PREPARED:
-            self._tail.begin(partial(self._finish, work, left.handles or {}))
+            self._tail.begin(partial(self._finish, work, left.handles or {}, self._since))
         else:
             self._begin(work)
 
@@ -195,15 +197,16 @@ class Pipeline:
         self._pace.took(took_s, work.rows_of_largest)
         self._execution.wait(max(0.0, work.lasts_s - took_s))
         self._execution.says("preparing", epoch=work.epoch, rows=self._rows, expected=expected)
+        since = now(self._clock)  # before it is asked for: whoever says yes says it later
         said = self._execution.prepare(work.epoch, handles, work.ready)
-        self._tail.begin(partial(self._finish, work, handles, said))
+        self._tail.begin(partial(self._finish, work, handles, since, said))
 
-    def _finish(self, work: Work, handles: Json, said: Posted | None = None) -> None:
+    def _finish(self, work: Work, handles: Json, since: Moment, said: Posted | None = None) -> None:
         """In the tail's thread."""
         if said is not None:
             self._execution.prepared(said)
         self._execution.commits(work.epoch)
-        self._execution.complete(self._sinks.commit(work, handles))
+        self._execution.complete(self._sinks.commit(work, handles, since))
         self._execution.commits(None)
         with self._planning:
             self._open -= 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,13 +11,17 @@ from pyspark.sql import SparkSession
 from headrace.clock import Clock
 from headrace.connectors.connector import Setting
 from headrace.connectors.registry import make_sink, make_source
+from headrace.model.epoch import EpochAt
 from headrace.model.jobspec import PluginSpec
-from headrace.protocol.payloads import PipelinePayload
+from headrace.protocol.payloads import ForgetPayload, PipelinePayload
 from headrace.transforms.registry import make_transform
 from headrace.worker.execution import Execution
 from headrace.worker.pipeline import Pipeline, Plugins
 from headrace.worker.settings import Role, settings_for
+from headrace.worker.sinks import failure_of
 from headrace.worker.spark import WarmSpark, task_session
+
+log = logging.getLogger(__name__)
 
 
 class Runner:
@@ -35,6 +40,39 @@ class Runner:
         with task_session(self._spark, execution.id) as session:
             return self._pipeline(execution, session).settle()
 
+    def forget(self, execution: Execution) -> Mapping[str, Any] | None:
+        """Delete what an ended job left at its targets. One that is away holds up no other."""
+        payload = ForgetPayload.model_validate(execution.assignment.payload)
+        failed: dict[str, Exception] = {}
+        with task_session(self._spark, execution.id) as session:
+            for pipeline in payload.pipelines:
+                for plugin in pipeline.sinks:
+                    execution.check()
+                    execution.says(f"forgetting {plugin.name} of pipeline {pipeline.number}")
+                    try:
+                        self._forget(execution, session, payload, pipeline.number, plugin)
+                    except Exception as error:
+                        facts = {"execution": execution.id, "sink": plugin.name}
+                        log.exception("sink not cleaned", extra=facts)
+                        failed[f"{plugin.name} of pipeline {pipeline.number}"] = error
+        if failed:
+            raise failure_of(f"not all that job {payload.job} left behind is deleted", failed)
+        return None
+
+    def _forget(
+        self,
+        execution: Execution,
+        session: SparkSession,
+        payload: ForgetPayload,
+        pipeline: int,
+        plugin: PluginSpec,
+    ) -> None:
+        setting = settings_for(
+            plugin, "sink", payload, pipeline=pipeline, warehouse=self._warehouse
+        )
+        at = EpochAt(payload.incarnation, pipeline, payload.up_to, execution.id)
+        make_sink(plugin, setting).forget(session, at, owners=payload.owners)
+
     def noop(self, execution: Execution) -> Mapping[str, Any] | None:
         execution.says("done")
         return None
@@ -47,7 +85,9 @@ class Runner:
         spec = payload.pipeline
 
         def setting(plugin: PluginSpec, role: Role) -> Setting:
-            return settings_for(plugin, role, payload, warehouse=self._warehouse)
+            return settings_for(
+                plugin, role, payload, pipeline=spec.number, warehouse=self._warehouse
+            )
 
         return Plugins(
             sources=[make_source(plugin, setting(plugin, "source")) for plugin in spec.sources],

@@ -39,8 +39,7 @@ def serve_worker(
     warehouse: str,
 ) -> None:
     """Work until SIGTERM or SIGINT: the first one stops cleanly, the second one at once."""
-    ids = RandomIds()
-    me = ids.new()
+    me = RandomIds().new()
     spark = start_spark(
         settings,
         warehouse=warehouse,
@@ -64,7 +63,8 @@ def serve_worker(
             host = _host(identity, client, waits, spark, home=settings.home, warehouse=warehouse)
             _stop_on_signals(host.stop)
             log.info("worker works", extra={"worker": me, "group": group, "slots": slots})
-            host.run()
+            with host.lines.listening():
+                host.run()
     finally:
         spark.stop(at_once=not spark.alive())  # a dead JVM can't be asked to stop
 
@@ -88,6 +88,7 @@ def _host(
         {
             TaskKind.PIPELINE: runner.pipeline,
             TaskKind.SETTLE: runner.settle,
+            TaskKind.FORGET: runner.forget,
             TaskKind.NOOP: runner.noop,
         },
         Spark(

@@ -10,10 +10,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.connector import Committed, Sink
+from headrace.errors import HeadraceError, Refused, Unavailable
+from headrace.model.deadline import Moment
 from headrace.model.epoch import EpochAt
 from headrace.protocol.messages import EpochCompleted, Json
 from headrace.protocol.payloads import PipelinePayload
-from headrace.worker.execution import Execution
+from headrace.worker.execution import Execution, said
 from headrace.worker.frames import union
 from headrace.worker.planning import Work
 
@@ -38,9 +40,9 @@ class Sinks:
         self._written = dict(payload.restore.written)
         self._unswept: dict[int, Json] = {}  # by epoch: its handles
 
-    def _at(self, epoch: int) -> EpochAt:
-        payload = self._payload
-        return EpochAt(payload.incarnation, payload.pipeline.number, epoch, self._execution.id)
+    def _at(self, epoch: int, since: Moment | None = None) -> EpochAt:
+        of = self._payload
+        return EpochAt(of.incarnation, of.pipeline.number, epoch, self._execution.id, since)
 
     def survey(self, frames: Mapping[str, DataFrame]) -> Json:
         """What save modes ask of each sink."""
@@ -63,14 +65,15 @@ class Sinks:
         specs = zip(self._sinks, self._payload.pipeline.sinks, strict=True)
         return [(sink, union([frames[name] for name in spec.inputs])) for sink, spec in specs]
 
-    def commit(self, work: Work, handles: Json) -> EpochCompleted:
-        """Commit in each sink, whoever staged; said twice, the targets refuse the second."""
-        commits: Json = {}
-        for sink in self._sinks:
-            if sink.name in handles:
-                commits[sink.name] = dict(self._spend(sink, work.epoch, handles).facts)
-                rows = self._written.get(sink.name, 0) + rows_of(handles, sink.name)
-                self._written[sink.name] = rows
+    def commit(self, work: Work, handles: Json, since: Moment) -> EpochCompleted:
+        """Commit in each sink, whoever staged; said twice, the targets refuse the second.
+
+        One that is away does not keep the others from it. `since`: when this execution was still
+        the one to commit.
+        """
+        commits = self._commit_each(work.epoch, handles, since)
+        for name in commits:
+            self._written[name] = self._written.get(name, 0) + rows_of(handles, name)
         return EpochCompleted(
             seq=0,
             claim=self._execution.claim,
@@ -82,13 +85,32 @@ class Sinks:
             written=dict(self._written),
         )
 
-    def _spend(self, sink: Sink, epoch: int, handles: Json) -> Committed:
-        do = sink.open if epoch == 0 else sink.commit
-        return do(self._session, _handle(handles, sink), self._at(epoch))
-
-    def abort(self, epoch: int) -> None:
+    def _commit_each(self, epoch: int, handles: Json, since: Moment) -> Json:
+        commits: Json = {}
+        failed: dict[str, Exception] = {}
         for sink in self._sinks:
-            sink.abort(self._session, self._at(epoch))
+            if sink.name not in handles:
+                continue
+            try:
+                commits[sink.name] = dict(self._spend(sink, epoch, handles, since).facts)
+            except Exception as error:
+                if len(handles) == 1 or self._execution.stopping:
+                    raise
+                log.exception("not committed", extra={"sink": sink.name, "epoch": epoch})
+                failed[sink.name] = error
+        if failed:
+            where = ", ".join(commits) or "no sink"
+            told = f"epoch {epoch} is committed at {where}, and not at {', '.join(failed)}"
+            raise failure_of(told, failed)
+        return commits
+
+    def _spend(self, sink: Sink, epoch: int, handles: Json, since: Moment) -> Committed:
+        do = sink.open if epoch == 0 else sink.commit
+        return do(self._session, _handle(handles, sink), self._at(epoch, since))
+
+    def abort(self, epoch: int, since: Moment) -> None:
+        for sink in self._sinks:
+            sink.abort(self._session, self._at(epoch, since))
 
     def sweep(self, epoch: int, handles: Json) -> None:
         """The rows are committed: leftovers that can't be deleted now must not fail the job."""
@@ -119,6 +141,13 @@ class Sinks:
         """The completed point."""
         for sink in self._sinks:
             sink.close(self._written.get(sink.name, 0))
+
+
+def failure_of(told: str, failed: Mapping[str, Exception]) -> HeadraceError:
+    """Why each sink failed. Worth another try as long as it is for one of them."""
+    why = "; ".join(f"{name}: {said(error)}" for name, error in failed.items())
+    final = all(isinstance(error, Refused) for error in failed.values())
+    return (Refused if final else Unavailable)(f"{told}: {why}")
 
 
 def _handle(handles: Json, sink: Sink) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextvars import copy_context
 
 from headrace.worker.outbox import LOOK_INTERVAL_S
 
@@ -33,7 +34,10 @@ class Tail:
         self._idle.clear()
         if self._thread is None:
             # One for the whole execution: each thread that asks the JVM has one there, too.
-            self._thread = threading.Thread(target=self._main, name=self._name, daemon=True)
+            # In our context, too: it speaks for the same execution.
+            self._thread = threading.Thread(
+                target=copy_context().run, args=(self._main,), name=self._name, daemon=True
+            )
             self._thread.start()
         self._given.set()
 

@@ -1,4 +1,8 @@
-"""/v1/jobs: submit, restore, look, savepoint, cancel. Any coordinator answers; the leader acts."""
+"""/v1/jobs: submit, restore, look, savepoint, cancel. Any coordinator answers; the leader acts.
+
+The list has the jobs that have not ended, and no other (C7). A job that is asked for by its id is
+also shown once it has ended, and from history when its state is gone.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +12,16 @@ from fastapi import APIRouter, Depends, Request
 from sqlalchemy import Connection
 
 from headrace.api.schemas import SubmitJob
-from headrace.api.views import checkpoint_view, job_view, spec_or_none
-from headrace.client import CheckpointList, JobList, JobView
+from headrace.api.views import checkpoint_view, spec_or_none, view_of
+from headrace.coordinator.known import Known, known_job
 from headrace.coordinator.service import Coordinator
 from headrace.errors import NotFound, Refused
-from headrace.store import checkpoints, jobs
+from headrace.model.cleanup import MINUTE_MS, Retention
+from headrace.store import checkpoints, history, jobs, savepoints
 from headrace.store.engine import reading
+from headrace.store.history import Ended
 from headrace.store.jobs import Job
+from headrace.views import CheckpointList, JobList, JobView, SavepointDeleted
 
 LISTED_MAX = 1000  # jobs in one answer, newest first
 CHECKPOINTS_LISTED_MAX = 1000  # in one answer, newest first
@@ -30,10 +37,12 @@ def coordinator_of(request: Request) -> Coordinator:
 Served = Depends(coordinator_of)
 
 
-def _view(coordinator: Coordinator, job: Job, notes: Sequence[str] = ()) -> JobView:
-    coordinator.look_at(job.id)
+def _view(coordinator: Coordinator, found: Known, notes: Sequence[str] = ()) -> JobView:
+    """Of a job about which something was commanded."""
+    if isinstance(found, Job):
+        coordinator.look_at(found.id)
     with reading(coordinator.engine) as conn:
-        return job_view(conn, job, notes=notes)
+        return view_of(conn, found, coordinator.options.retention, notes=notes)
 
 
 @router.post("", status_code=201)
@@ -62,22 +71,38 @@ def _restore(body: SubmitJob, job_id: str, coordinator: Coordinator) -> JobView:
 
 
 @router.get("")
-def listed(coordinator: Coordinator = Served, *, running: bool = False) -> JobList:
+def listed(coordinator: Coordinator = Served) -> JobList:
+    retention = coordinator.options.retention
     with reading(coordinator.engine) as conn:
-        found = jobs.listed(conn, open_only=running, most=LISTED_MAX)
-        return JobList(jobs=tuple(job_view(conn, job) for job in found))
+        found = jobs.running(conn, most=LISTED_MAX)
+        return JobList(jobs=tuple(view_of(conn, job, retention) for job in found))
 
 
 @router.get("/{job_id}")
 def show(job_id: str, coordinator: Coordinator = Served) -> JobView:
+    retention = coordinator.options.retention
     with reading(coordinator.engine) as conn:
-        return job_view(conn, _found(conn, job_id), spec=spec_or_none(conn, job_id))
+        found = _found(conn, job_id, retention)
+        spec = spec_or_none(conn, job_id) if isinstance(found, Job) else None
+        view = view_of(conn, found, retention, spec=spec)
+        if view.pipelines:
+            return view
+        # On PostgreSQL each statement sees its own moment, and between two of them the state of
+        # the job was deleted. Whoever waits for its end needs its rows.
+        return view_of(conn, history.latest(conn, job_id) or found, retention)
 
 
 @router.get("/{job_id}/checkpoints")
 def list_checkpoints(job_id: str, coordinator: Coordinator = Served) -> CheckpointList:
     with reading(coordinator.engine) as conn:
-        job = _found(conn, job_id)
+        job = _found(conn, job_id, coordinator.options.retention)
+        if isinstance(job, Ended):
+            raise NotFound(
+                "checkpoint of job",
+                job_id,
+                way_out=f"it is {job.status}, and they were deleted with its state; "
+                f"`headrace job show {job_id}` shows how it ended",
+            )
         found = checkpoints.listed(conn, job.incarnation, most=CHECKPOINTS_LISTED_MAX)
     return CheckpointList(checkpoints=tuple(map(checkpoint_view, found)))
 
@@ -87,13 +112,33 @@ def savepoint(job_id: str, coordinator: Coordinator = Served) -> JobView:
     return _view(coordinator, coordinator.commands.savepoint(job_id))
 
 
+@router.delete("/{job_id}/savepoint")
+def delete_savepoint(job_id: str, coordinator: Coordinator = Served) -> SavepointDeleted:
+    coordinator.commands.delete_savepoint(job_id)
+    return SavepointDeleted(id=job_id)
+
+
 @router.post("/{job_id}/cancel")
 def cancel(job_id: str, coordinator: Coordinator = Served) -> JobView:
     return _view(coordinator, coordinator.commands.cancel(job_id))
 
 
-def _found(conn: Connection, job_id: str) -> Job:
-    job = jobs.get(conn, job_id)
-    if job is None:
-        raise NotFound("job", job_id)
-    return job
+def _found(conn: Connection, job_id: str, retention: Retention) -> Known:
+    try:
+        return known_job(conn, job_id)
+    except NotFound as error:
+        raise NotFound("job", job_id, way_out=_way_out(conn, job_id, retention)) from error
+
+
+def _way_out(conn: Connection, job_id: str, retention: Retention) -> str:
+    if savepoints.get(conn, job_id) is not None:
+        return (
+            "its history has expired, and its savepoint is still kept: restore it with "
+            f"`headrace run JOB_FILE --restore {job_id}`, or delete it with "
+            f"`headrace job savepoint delete {job_id}`"
+        )
+    minutes = retention.history_expire_ms // MINUTE_MS
+    return (
+        "`headrace job list` shows what runs, `headrace job history` what has ended, "
+        f"for {minutes} minutes"
+    )

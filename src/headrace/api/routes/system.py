@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from collections.abc import Mapping
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
@@ -10,11 +12,12 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 from headrace import __version__
 from headrace.api.routes.jobs import Served
 from headrace.api.views import worker_views
-from headrace.client import Health, WorkerList
 from headrace.coordinator.service import Coordinator
 from headrace.errors import Unavailable
-from headrace.store import census
+from headrace.model.cleanup import CleanupStep
+from headrace.store import census, cleanups
 from headrace.store.engine import reading
+from headrace.views import Health, WorkerList
 
 router = APIRouter(tags=["system"])
 
@@ -47,15 +50,27 @@ def metrics(coordinator: Coordinator = Served) -> Response:
     now = CollectorRegistry()
     with reading(coordinator.engine) as conn:
         for name, doc, label, counts in (
-            ("jobs", "Jobs in the store", "status", census.jobs_by_status(conn)),
+            ("jobs", "Jobs that have not ended", "status", census.jobs_by_status(conn)),
+            ("history", "Runs that ended", "status", census.history_by_status(conn)),
             ("tasks", "Tasks in the store", "status", census.tasks_by_status(conn)),
             ("workers", "Registered workers", "group", census.workers_by_group(conn)),
         ):
             gauge = Gauge(f"headrace_{name}", doc, [label], registry=now)
             for value, count in counts.items():
                 gauge.labels(value).set(count)
+        _count_cleanups(now, cleanups.counts(conn))
     text = generate_latest(coordinator.metrics.registry) + generate_latest(now)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+def _count_cleanups(
+    registry: CollectorRegistry, counts: Mapping[tuple[CleanupStep, bool], int]
+) -> None:
+    """Also of a step that nobody waits for: an alarm needs the zero to know that it is over."""
+    doc = "Ended jobs of which something is to be deleted"
+    gauge = Gauge("headrace_cleanups", doc, ["step", "failing"], registry=registry)
+    for step, failing in itertools.product(CleanupStep, (False, True)):
+        gauge.labels(step.value, str(failing).lower()).set(counts.get((step, failing), 0))
 
 
 @router.get("/v1/workers")

@@ -15,6 +15,7 @@ from headrace.connectors.jdbc.spend import Spending, Spent, SpentBy, look, spend
 from headrace.connectors.jdbc.staging import Handle
 from headrace.connectors.jdbc.target import ensure_marks, located, tables_with
 from headrace.errors import Refused, TokenSpent
+from headrace.model.deadline import Deadline
 from headrace.model.epoch import CommitAt
 from headrace.seams import seam
 
@@ -28,7 +29,13 @@ class Outcome:
 
 
 def commit(
-    session: SparkSession, database: Database, handle: Handle, at: CommitAt, *, tries_max: int
+    session: SparkSession,
+    database: Database,
+    handle: Handle,
+    at: CommitAt,
+    *,
+    tries_max: int,
+    deadline: Deadline | None = None,
 ) -> Outcome:
     """Make what was staged visible, once. `TokenSpent` when an abort was first."""
     seam("before sink commit")
@@ -40,6 +47,7 @@ def commit(
         handle.execution,
         handle.rows,
         tries_max,
+        deadline,
     )
     spent = spend(session, spending)
     seam("sink committed")

@@ -64,6 +64,14 @@ class Dialect(Protocol):
 
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str: ...
 
+    def comment(self, table: TableName, said: str) -> str:
+        """Gives a table a comment that drivers tell with its name."""
+        ...
+
+    def now_ms(self) -> str:
+        """Gives the database's own time, in epoch milliseconds."""
+        ...
+
     def create_marks(self, marks: TableName) -> str: ...
 
     def raise_mark(self, marks: TableName) -> str:
@@ -75,6 +83,18 @@ class Dialect(Protocol):
 
     def read_mark(self, marks: TableName) -> str:
         """Takes incarnation, pipeline and sink; gives MARK_COLUMNS."""
+        ...
+
+    def forget_mark(self, marks: TableName) -> str:
+        """Takes incarnation, pipeline, sink and an epoch above which nothing is deleted."""
+        ...
+
+    def marks_touched(self, marks: TableName) -> str:
+        """Gives each incarnation, and when a mark of it was last raised, in epoch milliseconds."""
+        ...
+
+    def forget_marks(self, marks: TableName) -> str:
+        """Takes an incarnation, and epoch milliseconds since when no mark of it was raised."""
         ...
 
     def move(
@@ -154,6 +174,13 @@ class PostgreSQL:
             f"FROM {self.table(target)} WHERE 1 = 0"
         )
 
+    def comment(self, table: TableName, said: str) -> str:
+        text = said.replace("'", "''")
+        return f"COMMENT ON TABLE {self.table(table)} IS '{text}'"
+
+    def now_ms(self) -> str:
+        return f"SELECT {_epoch_ms('current_timestamp')}"
+
     def create_marks(self, marks: TableName) -> str:
         return (
             f"CREATE TABLE IF NOT EXISTS {self.table(marks)} (incarnation varchar(64) NOT NULL, "
@@ -183,6 +210,24 @@ class PostgreSQL:
         return (
             f"SELECT {', '.join(MARK_COLUMNS)} FROM {self.table(marks)} "  # noqa: S608
             "WHERE incarnation = ? AND pipeline = ? AND sink = ?"
+        )
+
+    def forget_mark(self, marks: TableName) -> str:
+        return (
+            f"DELETE FROM {self.table(marks)} "  # noqa: S608
+            "WHERE incarnation = ? AND pipeline = ? AND sink = ? AND epoch <= ?"
+        )
+
+    def marks_touched(self, marks: TableName) -> str:
+        return (
+            f"SELECT incarnation, {_epoch_ms('max(spent_at)')} "  # noqa: S608
+            f"FROM {self.table(marks)} GROUP BY incarnation"
+        )
+
+    def forget_marks(self, marks: TableName) -> str:
+        return (
+            f"DELETE FROM {self.table(marks)} "  # noqa: S608
+            f"WHERE incarnation = ? AND {_epoch_ms('spent_at')} < ?"
         )
 
     def move(
@@ -222,6 +267,10 @@ class PostgreSQL:
             f"column {column.name} is of type {of.simpleString()}, which has no place in "
             "a table of PostgreSQL; turn it into a text in a transform, or make the table yourself"
         )
+
+
+def _epoch_ms(moment: str) -> str:
+    return f"CAST(extract(epoch FROM {moment}) * 1000 AS bigint)"
 
 
 def _quoted(name: str) -> str:

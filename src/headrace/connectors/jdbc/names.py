@@ -16,7 +16,7 @@ from headrace.model.epoch import CommitAt
 
 MARKS = "headrace_commits"
 NAME_BYTES_MAX = 63  # PostgreSQL cuts longer ones, without a word
-_STAGE = "headrace_stage_"
+STAGE = "headrace_stage_"
 _EPOCH_BYTES, _EXECUTION_BYTES = 16, 6
 _QUOTED, _PLAIN = r'"(?P<quoted>(?:[^"]|"")+)"', r'(?P<plain>[^".]+)'
 _PART = re.compile(f"{_QUOTED}|{_PLAIN}")
@@ -54,7 +54,7 @@ def stage_prefix(at: CommitAt) -> str:
     """How the stage tables of this epoch begin, whichever execution made them."""
     of = at.epoch_at
     key = _digest(_EPOCH_BYTES, of.incarnation, str(of.pipeline), at.sink, str(of.epoch))
-    return f"{_STAGE}{key}_"
+    return f"{STAGE}{key}_"
 
 
 def stage_name(at: CommitAt) -> str:

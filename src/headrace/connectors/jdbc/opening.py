@@ -20,6 +20,7 @@ from headrace.connectors.jdbc.spend import Spending, spend
 from headrace.connectors.jdbc.target import columns_of, create_statement, ensure_marks
 from headrace.errors import Refused
 from headrace.jobfile.saving import DataMode, SchemaMode, data_mode, schema_mode
+from headrace.model.deadline import Deadline
 from headrace.model.epoch import CommitAt
 from headrace.seams import seam
 
@@ -77,7 +78,13 @@ def survey(
 
 
 def open_target(
-    session: SparkSession, database: Database, opening: Opening, at: CommitAt, *, tries_max: int
+    session: SparkSession,
+    database: Database,
+    opening: Opening,
+    at: CommitAt,
+    *,
+    tries_max: int,
+    deadline: Deadline | None = None,
 ) -> Outcome:
     """Do it, once. `TokenSpent` when an abort was first."""
     seam("before sink open")
@@ -89,7 +96,9 @@ def open_target(
 
     with connected(session, database, doing="opening") as connection:
         ensure_marks(connection, database, target)
-    spending = Spending(database, target, at, work, at.execution, tries_max=tries_max)
+    spending = Spending(
+        database, target, at, work, at.execution, tries_max=tries_max, deadline=deadline
+    )
     spent = spend(session, spending)
     seam("sink opened")
     return outcome(spending, spent)

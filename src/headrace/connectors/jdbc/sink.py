@@ -6,21 +6,24 @@ raises the pipeline's mark in `headrace_commits` (commit.py). Save modes: openin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, cast
 
 from pydantic import JsonValue
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from headrace.clock import SystemClock
 from headrace.connectors.connector import Committed, Setting, Staged
 from headrace.connectors.jdbc.commit import abort, commit, sweep
 from headrace.connectors.jdbc.database import Connection, connected
+from headrace.connectors.jdbc.forget import forget
 from headrace.connectors.jdbc.insert import Insert, read_insert
 from headrace.connectors.jdbc.names import TableName, parts_of
 from headrace.connectors.jdbc.opening import Opening, open_target, survey
 from headrace.connectors.jdbc.settings import database_of
 from headrace.connectors.jdbc.staging import Handle, stage
+from headrace.connectors.jdbc.strays import forget_strays
 from headrace.connectors.jdbc.target import (
     check_database,
     columns_of,
@@ -31,6 +34,7 @@ from headrace.connectors.jdbc.target import (
 )
 from headrace.errors import Refused
 from headrace.jobfile.saving import SchemaMode, opens, schema_mode
+from headrace.model.deadline import Deadline, now
 from headrace.model.epoch import CommitAt, EpochAt
 
 _CREATES = frozenset({SchemaMode.CREATE, SchemaMode.RECREATE})
@@ -39,7 +43,7 @@ _CREATES = frozenset({SchemaMode.CREATE, SchemaMode.RECREATE})
 class JdbcSink:
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name
-        self._options = setting.options
+        self._options, self._deadline_s = setting.options, setting.commit_deadline_s
         self.opens = opens(setting.options)
         self._title = f"sink {name}"
         self._database = database_of(self._title, setting.options)
@@ -68,6 +72,7 @@ class JdbcSink:
             opening,
             CommitAt(at, self.name),
             tries_max=self._tries_max,
+            deadline=self._deadline(at),
         )
         facts: dict[str, JsonValue] = {
             "database": str(self._database),
@@ -100,6 +105,7 @@ class JdbcSink:
             Handle.model_validate(handle),
             CommitAt(at, self.name),
             tries_max=self._tries_max,
+            deadline=self._deadline(at),
         )
         facts: dict[str, JsonValue] = {
             "database": str(self._database),
@@ -116,8 +122,18 @@ class JdbcSink:
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         abort(session, self._database, self._target, CommitAt(at, self.name))
 
+    def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
+        forget(session, self._database, self._target, CommitAt(at, self.name))
+        if owners is not None:
+            known = {at.incarnation, *owners}
+            forget_strays(session, self._database, self._target, known)
+
     def close(self, rows: int) -> None:
         """Nothing is open between two epochs."""
+
+    def _deadline(self, at: EpochAt) -> Deadline:
+        clock = SystemClock()
+        return Deadline(clock, at.since or now(clock), self._deadline_s)
 
     @property
     def _tries_max(self) -> int:

@@ -19,7 +19,8 @@ from pyspark.sql import SparkSession
 from headrace.connectors.jdbc.database import Connection, Database, connected, transaction
 from headrace.connectors.jdbc.dialect import MARK_COLUMNS
 from headrace.connectors.jdbc.names import MARKS, TableName
-from headrace.errors import Refused, Unavailable
+from headrace.errors import Fenced, Refused, Unavailable
+from headrace.model.deadline import Deadline
 from headrace.model.epoch import CommitAt
 from headrace.seams import seam
 
@@ -53,6 +54,7 @@ class Spending:
     execution: str  # who staged the data, not who commits it
     rows: int = 0
     tries_max: int = SPEND_TRIES
+    deadline: Deadline | None = None
     committer: str = field(default_factory=lambda: uuid4().hex)
 
     @property
@@ -127,9 +129,21 @@ def _attempt(session: SparkSession, spending: Spending) -> None:
         connected(session, spending.database, doing="committing") as connection,
         transaction(connection),
     ):
-        if _raise_mark(connection, spending) and spending.work is not None:
-            spending.work(connection)
+        if _raise_mark(connection, spending):
+            _check_deadline(spending)
+            if spending.work is not None:
+                spending.work(connection)
         seam("in sink transaction")
+
+
+def _check_deadline(spending: Spending) -> None:
+    """Its mark may have been forgotten since it began. Rolled back, and the server lets nobody
+    stand still between here and the end of the transaction."""
+    if spending.deadline is not None and spending.deadline.passed:
+        raise Fenced(
+            f"{spending.database.plugin}: the commit of {spending.at.token} to {spending.target} "
+            f"began more than {spending.deadline} ago; this execution is too old to commit"
+        )
 
 
 def _raise_mark(connection: Connection, spending: Spending) -> bool:

@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from headrace.connectors.jdbc.database import Database, connected, sql_exception, transaction
 from headrace.connectors.jdbc.dialect import ATTEMPT, PARTITION
 from headrace.connectors.jdbc.names import TableName, stage_name
+from headrace.connectors.jdbc.strays import label_stage
 from headrace.errors import Refused, Unavailable
 from headrace.formats.iceberg.jvm import JAVA_ERRORS
 from headrace.formats.spark_errors import one_line
@@ -74,6 +75,7 @@ def stage(
     ):
         connection.run(database.dialect.drop(table))
         connection.run(database.dialect.create_stage(table, target, columns))
+        label_stage(connection, database, table, at)
     rows, attempts = _write(session, frame, database, table, columns, batch_size)
     seam("staged")
     return Handle(

@@ -55,17 +55,26 @@ def columns_of(connection: Connection, table: TableName) -> list[TargetColumn]:
 
 def tables_with(connection: Connection, schema: str | None, prefix: str) -> list[TableName]:
     """Tables of a schema whose names begin with `prefix`, to the letter."""
+    return [table for table, _ in comments_of(connection, schema, prefix)]
+
+
+def comments_of(
+    connection: Connection, schema: str | None, prefix: str
+) -> list[tuple[TableName, str]]:
+    """Tables whose names begin with `prefix`, each with its comment."""
     about = connection.java.getMetaData()
     kinds = string_array(connection.session, "TABLE")
     pattern = _pattern(about, prefix) + "%"
     found = about.getTables(
         connection.java.getCatalog(), _pattern(about, schema or ""), pattern, kinds
     )
-    names: list[str] = []
+    tables: list[tuple[TableName, str]] = []
     while found.next():
-        names.append(found.getString("TABLE_NAME"))
+        name = str(found.getString("TABLE_NAME"))
+        if name.startswith(prefix):
+            tables.append((TableName(schema, name), str(found.getString("REMARKS") or "")))
     found.close()
-    return [TableName(schema, name) for name in names if name.startswith(prefix)]
+    return tables
 
 
 def create(

@@ -13,12 +13,16 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from headrace.clock import Clock
-from headrace.coordinator.payloads import unreadable
-from headrace.coordinator.reconcile.saving import is_saved, keep, saving_waits_for
+from headrace.coordinator import joblog
+from headrace.coordinator.attempts import attempt_failed
+from headrace.coordinator.reconcile.admission import Admission, is_waiting
+from headrace.coordinator.reconcile.ending import end
+from headrace.coordinator.reconcile.saving import is_saved, saving_waits_for
+from headrace.model.cleanup import Retention
+from headrace.model.epoch import EpochStatus
 from headrace.model.ids import Ids
 from headrace.model.job import (
     JOB_ENDED,
@@ -28,15 +32,21 @@ from headrace.model.job import (
     check_job_transition,
     next_job_status,
 )
-from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
+from headrace.model.schedule import ScheduleStrategy
+from headrace.model.task import ASSIGNED, ENDED, Lane, TaskKind, TaskStatus
+from headrace.seams import seam
 from headrace.store import epochs, jobs, savepoints, tasks, workers
 from headrace.store.jobs import Job, Pipeline
-from headrace.store.tasks import Task
+from headrace.store.tasks import End, Task
 
 log = logging.getLogger(__name__)
 
-WAITING = frozenset({JobStatus.CREATED, JobStatus.PENDING})
-SETTLE_DEADLINE_S = 900.0  # without anybody to settle it for so long, a job ends without it
+STOP_DEADLINE_S = 600.0  # an execution that was told to stop and did not is given up then
+# Without anybody to settle it for so long, a job ends without it. Sooner when its group has no
+# worker and nothing is prepared, so that there is nothing to commit: it is swept later (C8).
+SETTLE_DEADLINE_S = 900.0
+SETTLE_ALONE_DEADLINE_S = 30.0
+SETTLE_HELD_DEADLINE_S = 3600.0  # and at last then, also when somebody is at it
 ENDING = frozenset({JobStatus.CANCELING, JobStatus.FAILING})
 STOPPING = ENDING | {JobStatus.DOING_SAVEPOINT}
 # What a pipeline said in the meantime is not why the job is so.
@@ -88,32 +98,44 @@ class _View:
 class Jobs:
     name = "jobs"
 
-    def __init__(self, clock: Clock, ids: Ids, *, ring_worker: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        ids: Ids,
+        *,
+        ring_worker: Callable[[str], None],
+        retention: Retention | None = None,
+        schedule: ScheduleStrategy = ScheduleStrategy.WAIT,
+    ) -> None:
         self._clock, self._ids, self._ring_worker = clock, ids, ring_worker
-        self._settling_since_s: dict[str, float] = {}  # by job: when we first saw it do so
+        self._retention = retention or Retention()
+        self.admission = Admission(clock, ids, schedule=schedule, retention=self._retention)
+        # By job: when we first saw it do so.
+        self._stopping_since_s: dict[str, float] = {}
+        self._settling_since_s: dict[str, float] = {}
 
     def due(self, conn: Connection, key: str) -> bool:
         if (job := _open_job(conn, key)) is None:
             return False
-        if (waiting := _is_waiting(job)) and job.waits_for is None:
-            return True  # nobody has looked at it yet
+        if is_waiting(job):
+            return self.admission.due(conn, job)
         view = _View.of(conn, job)
-        if waiting:
-            return _waits_for(conn, view) != job.waits_for
         if view.next_status() is not view.job.status:
             return True
         if view.job.status in STOPPING and _end_waits_for(conn, view) != view.job.waits_for:
             return True
         return view.job.status in ENDING and (
-            _unwound(view) or any(self._is_given_up(settle) for _, settle in view.settling())
+            bool(self._unstopped(view))
+            or any(self._is_given_up(conn, settle) for _, settle in view.settling())
+            or _unwound(view)
         )
 
     def reconcile(self, conn: Connection, key: str) -> None:
         view = _View.read(conn, key)
         if view is None:
             return
-        if _is_waiting(view.job):
-            target = self._admit(conn, view)
+        if is_waiting(view.job):
+            target = self.admission.admit(conn, view.job)
         elif (target := view.next_status()) is not view.job.status:
             self._move(conn, view, target)
         if target in ENDING and (view := _View.read(conn, key)):
@@ -123,6 +145,8 @@ class Jobs:
 
     def _move(self, conn: Connection, view: _View, target: JobStatus) -> None:
         check_job_transition(view.job.id, view.job.status, target)
+        if target in JOB_ENDED:
+            seam("before job ends")
         error = next((p.error for p in view.pipelines if p.error), None)
         if target in UNBLAMED:
             error = None
@@ -133,58 +157,20 @@ class Jobs:
             for worker in savepoints.mark_tasks(conn, view.job.id):
                 self._ring_worker(worker)
         elif target in JOB_ENDED:
+            self._stopping_since_s.pop(view.job.id, None)
             self._settling_since_s.pop(view.job.id, None)
-            keep(conn, view.job, view.pipelines, target, now_ms=now_ms)
+            end(conn, view.job.id, view.pipelines, self._retention)
+            seam("job ended, in transaction")
+        joblog.note_moved(conn, view.job, target, error, now_ms=now_ms)
         log.info("job moved", extra={"job": view.job.id, "from": view.job.status, "to": target})
-
-    def _admit(self, conn: Connection, view: _View) -> JobStatus:
-        """Plan its tasks, or say what it waits for. Returns the status it has then."""
-        waits_for = _waits_for(conn, view)
-        now_ms = self._clock.wall_ms()
-        if waits_for is not None:
-            jobs.change(conn, view.job, JobStatus.PENDING, now_ms=now_ms, waits_for=waits_for)
-            return JobStatus.PENDING
-        try:
-            env = jobs.spec_of(conn, view.job.id).env
-        except ValidationError as error:  # no other try will read it
-            self._fail_unread(conn, view, str(unreadable(view.job.id, error)))
-            return JobStatus.FAILING
-        for pipeline in view.pipelines:
-            task_id = self._ids.new()
-            tasks.plan(
-                conn,
-                task_id=task_id,
-                kind=TaskKind.PIPELINE,
-                lane=Lane.SLOT,
-                group=view.job.group,
-                job_id=view.job.id,
-                pipeline=pipeline.number,
-                payload={
-                    "retry_times": env.retry_times,
-                    "retry_interval_s": env.retry_interval_s,
-                    "retained": env.checkpoint_retained,
-                    "checkpoint_timeout_ms": env.checkpoint_timeout_ms,
-                },
-                now_ms=now_ms,
-            )
-            jobs.change_pipeline(
-                conn, view.job.id, pipeline.number, PipelineStatus.SCHEDULED, task_id=task_id
-            )
-        jobs.change(conn, view.job, JobStatus.SCHEDULED, now_ms=now_ms)
-        return JobStatus.SCHEDULED
-
-    def _fail_unread(self, conn: Connection, view: _View, error: str) -> None:
-        """It was never admitted: there is nothing to stop, and its pipelines end at once."""
-        log.error("job can't be read", extra={"job": view.job.id, "reason": error})
-        for pipeline in view.pipelines:
-            failed = PipelineStatus.FAILED
-            jobs.change_pipeline(conn, view.job.id, pipeline.number, failed, error=error)
-        now_ms = self._clock.wall_ms()
-        jobs.change(conn, view.job, JobStatus.FAILING, now_ms=now_ms, error=error)
 
     def _wind_down(self, conn: Connection, view: _View) -> None:
         """Stop what runs, settle what is open, and end each pipeline that has nothing left."""
         now_ms = self._clock.wall_ms()
+        for task in self._unstopped(view):
+            if (held := tasks.current(conn, task.claim)) is not None:
+                log.warning("execution did not stop", extra={"execution": task.claim.execution})
+                attempt_failed(conn, held, "it did not stop", retry=False, now_ms=now_ms)
         for worker in tasks.want_stop(conn, view.job.id):
             self._ring_worker(worker)
         tasks.cancel_unclaimed(conn, view.job.id, now_ms=now_ms)
@@ -211,26 +197,54 @@ class Jobs:
                 group=view.job.group,
                 job_id=view.job.id,
                 pipeline=pipeline.number,
+                payload={"commit_deadline_s": self._retention.commit_deadline_s},
                 now_ms=now_ms,
             )
-        elif settle.status is TaskStatus.FAILED or self._give_up(conn, settle, now_ms=now_ms):
-            because = settle.error or f"no worker in group {view.job.group!r} took it in time"
+        elif because := self._unsettled(conn, settle, now_ms=now_ms):
             unsettled = f"epoch {open_epoch.epoch} is left open, it could not be settled: {because}"
             error = "; ".join(reason for reason in (pipeline.error, unsettled) if reason)
             jobs.change_pipeline(conn, view.job.id, pipeline.number, end, error=error)
 
-    def _is_given_up(self, settle: Task) -> bool:
-        """Whether nobody holds the settle task, and nobody did for too long. A leader counts from
-        when it first saw it, by its own clock: those of two leaders may be an hour apart."""
+    def _unsettled(self, conn: Connection, settle: Task, *, now_ms: int) -> str | None:
+        """Why the settle task will never get it done, if it is so."""
+        if settle.status in ENDED:
+            return settle.error or "its task has ended before it"
+        return self._give_up(conn, settle, now_ms=now_ms)
+
+    def _unstopped(self, view: _View) -> Sequence[Task]:
+        """Executions that a worker still holds, too long after it was told to stop them. What
+        they still commit is refused by the target, or is what was to be committed anyway."""
+        now_s = self._clock.monotonic_s()
+        since_s = self._stopping_since_s.setdefault(view.job.id, now_s)
+        if now_s - since_s < STOP_DEADLINE_S:
+            return ()
+        running = [t for t in view.tasks if t.kind is TaskKind.PIPELINE and t.stop]
+        return [task for task in running if task.status in ASSIGNED]
+
+    def _is_given_up(self, conn: Connection, settle: Task) -> bool:
+        """Whether it took too long to settle. A leader counts from when it first saw it, by its
+        own clock: those of two leaders may be an hour apart."""
         assert settle.job_id is not None
         now_s = self._clock.monotonic_s()
-        since_s = self._settling_since_s.setdefault(settle.job_id, now_s)
-        return settle.status is TaskStatus.PLANNED and now_s - since_s >= SETTLE_DEADLINE_S
+        for_s = now_s - self._settling_since_s.setdefault(settle.job_id, now_s)
+        if settle.status is TaskStatus.PLANNED:
+            alone = for_s >= SETTLE_ALONE_DEADLINE_S and _is_alone(conn, settle)
+            return alone or for_s >= SETTLE_DEADLINE_S
+        return settle.status in ASSIGNED and for_s >= SETTLE_HELD_DEADLINE_S
 
-    def _give_up(self, conn: Connection, settle: Task, *, now_ms: int) -> bool:
-        return self._is_given_up(settle) and tasks.fail_unclaimed(
-            conn, settle.id, error=settle.error or "no worker took it in time", now_ms=now_ms
-        )
+    def _give_up(self, conn: Connection, settle: Task, *, now_ms: int) -> str | None:
+        """Why, if it is."""
+        if not self._is_given_up(conn, settle):
+            return None
+        if settle.status is TaskStatus.PLANNED:
+            error = settle.error or f"no worker in group {settle.group!r} took it in time"
+            failed = tasks.fail_unclaimed(conn, settle.id, error=error, now_ms=now_ms)
+            return error if failed else None
+        if tasks.current(conn, settle.claim) is None:
+            return None
+        error = f"worker {settle.worker_id} did not get it done in {SETTLE_HELD_DEADLINE_S:g} s"
+        tasks.finish(conn, [End(settle.claim, TaskStatus.FAILED, error)], now_ms=now_ms)
+        return error
 
     def _tell_what_it_waits_for(self, conn: Connection, key: str) -> None:
         if (view := _View.read(conn, key)) is None:
@@ -250,8 +264,15 @@ def _oldest_open(conn: Connection, job: Job, pipeline: Pipeline) -> epochs.Epoch
     return next(iter(epochs.all_open(conn, job.incarnation, pipeline.number)), None)
 
 
-def _is_waiting(job: Job) -> bool:
-    return job.status in WAITING and not job.wanted_cancel
+def _is_alone(conn: Connection, settle: Task) -> bool:
+    """Whether there is nobody who could settle it, and nothing to commit in it."""
+    assert settle.job_id is not None
+    assert settle.pipeline is not None
+    job = jobs.get(conn, settle.job_id)
+    if job is None or job.group in workers.slots_by_group(conn):
+        return False
+    left = epochs.all_open(conn, job.incarnation, settle.pipeline)
+    return all(epoch.status is EpochStatus.PLANNED for epoch in left)
 
 
 def _unwound(view: _View) -> bool:
@@ -274,14 +295,3 @@ def _end_waits_for(conn: Connection, view: _View) -> str | None:
     found = _oldest_open(conn, view.job, waiting[0])
     epoch = f"epoch {found.epoch} of " if found else ""
     return f"a worker in group {group!r} to settle {epoch}pipeline {waiting[0].number}"
-
-
-def _waits_for(conn: Connection, view: _View) -> str | None:
-    """What the job waits for, or None when it can be admitted."""
-    group, needed = view.job.group, len(view.pipelines)
-    slots = workers.slots_by_group(conn).get(group, 0)
-    free = slots - tasks.busy_by_group(conn).get(group, 0)
-    if free >= needed:
-        return None
-    wanted = "a free slot" if needed == 1 else f"{needed} free slots"
-    return f"{wanted} in group {group!r}; it has {max(0, free)} of {slots}"

@@ -6,13 +6,15 @@ What is kept goes into the transaction that ends the job: whoever sees SAVEPOINT
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from sqlalchemy import Connection
 
 from headrace.model.epoch import EpochKind
 from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.task import TaskKind, TaskStatus
-from headrace.store import checkpoints, ready, savepoints, workers
+from headrace.store import checkpoints, epochs, jobs, ready, savepoints, tasks, workers
 from headrace.store.jobs import Job, Pipeline
 from headrace.store.savepoints import Savepoint
 from headrace.store.tasks import Task
@@ -38,6 +40,8 @@ def keep(
         savepoints.put(conn, _savepoint(conn, job, pipelines, kind, now_ms=now_ms))
     elif not _never_began(pipelines, end):
         savepoints.delete(conn, job.incarnation)
+    elif any(task.kind is TaskKind.SETTLE for task in tasks.of_job(conn, job.id)):
+        _keep_settled(conn, job, pipelines, now_ms=now_ms)
     # An epoch that could not be settled may be resumed by a restore, with who was ready in it.
     left_open = checkpoints.open_ones(conn, job.incarnation)
     ready.forget(conn, job.incarnation, but=left_open.keys())
@@ -48,31 +52,65 @@ def _never_began(pipelines: Sequence[Pipeline], end: JobStatus) -> bool:
     return end is JobStatus.CANCELED and all(p.task_id is None for p in pipelines)
 
 
+def _keep_settled(
+    conn: Connection, job: Job, pipelines: Sequence[Pipeline], *, now_ms: int
+) -> None:
+    """Before it could begin, what it was restored with was committed: that is not read again."""
+    if (made := savepoints.of(conn, job.incarnation)) is None:
+        return
+    now = _savepoint(conn, job, pipelines, made.kind, now_ms=now_ms)
+    positions, written = {**made.positions, **now.positions}, {**made.written, **now.written}
+    read = sorted({*made.ready, *now.ready})
+    savepoints.put(conn, replace(now, positions=positions, written=written, ready=read))
+
+
 def _savepoint(
     conn: Connection, job: Job, pipelines: Sequence[Pipeline], kind: EpochKind, *, now_ms: int
 ) -> Savepoint:
-    read = [
+    read = {
         source
         for p in pipelines
         for source in checkpoints.ready_by(conn, job.incarnation, p.number, p.epoch)
-    ]
+    }
+    before = savepoints.of(conn, job.incarnation)
+    if before is not None and before.run == job.run:  # the rows of these are gone by now
+        read |= set(before.ready)
     return Savepoint(
         incarnation=job.incarnation,
         job_id=job.id,
         kind=kind,
         epoch=max(p.epoch for p in pipelines),
         positions={source: at for p in pipelines for source, at in p.positions.items()},
-        ready=read,
+        ready=sorted(read),
         written={sink: rows for p in pipelines for sink, rows in p.written.items()},
         made_at_ms=now_ms,
+        **_of_rows(conn, job, pipelines),
     )
 
 
-def saving_waits_for(conn: Connection, job: Job, tasks: Sequence[Task]) -> str | None:
+def completed(
+    conn: Connection, made: Savepoint, job: Job, pipelines: Sequence[Pipeline]
+) -> Savepoint:
+    """The same, with all that a restore asks for once the job's rows are gone."""
+    return replace(made, **_of_rows(conn, job, pipelines))
+
+
+def _of_rows(conn: Connection, job: Job, pipelines: Sequence[Pipeline]) -> dict[str, Any]:
+    highest = {p.number: epochs.highest(conn, job.incarnation, p.number) for p in pipelines}
+    return {
+        "name": job.name,
+        "group": job.group,
+        "run": job.run,
+        "spec": jobs.raw_spec(conn, job.id),
+        "pipelines": [{**p.facts(), "highest": highest[p.number]} for p in pipelines],
+    }
+
+
+def saving_waits_for(conn: Connection, job: Job, given: Sequence[Task]) -> str | None:
     """What a job waits for that is to end with a savepoint: a worker, when there is none."""
     waiting = [
         task
-        for task in tasks
+        for task in given
         if task.kind is TaskKind.PIPELINE and task.status is TaskStatus.PLANNED
     ]
     if not waiting or job.group in workers.slots_by_group(conn):

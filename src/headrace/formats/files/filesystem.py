@@ -10,14 +10,16 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from headrace.errors import Refused
 
+MAKE_TRIES_MAX = 3  # of a folder that somebody else deletes as empty
+_NOTHING_TO_PRUNE = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -53,6 +55,10 @@ class FileSystem(Protocol):
         """All files below a folder, or the file itself; none when it is not there."""
         ...
 
+    def entries(self, folder: str) -> Sequence[FileInfo]:
+        """Files and folders that lie right in a folder; none when it is not there."""
+        ...
+
     def exists(self, path: str) -> bool: ...
 
     def sync(self, paths: Iterable[str]) -> None:
@@ -65,6 +71,10 @@ class FileSystem(Protocol):
 
     def delete(self, folder: str) -> None:
         """With all that is in it; nothing happens when it is not there."""
+        ...
+
+    def prune(self, folder: str) -> None:
+        """Delete a folder if nothing is in it; nothing happens when it is not there."""
         ...
 
 
@@ -84,10 +94,8 @@ class LocalFiles:
     def create(self, path: str, data: bytes, *, scratch: str) -> bool:
         target = self._root / path
         temporary = self._root / scratch / f".{uuid.uuid4().hex}.tmp"
-        for folder in (target.parent, temporary.parent):
-            folder.mkdir(parents=True, exist_ok=True)
         try:
-            with temporary.open("xb") as file:
+            with _opened(temporary, target.parent) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -154,6 +162,13 @@ class LocalFiles:
         name = "" if file == self._root else file.relative_to(self._root).as_posix()
         return FileInfo(name, told.st_size, told.st_mtime_ns // 1_000_000)
 
+    def entries(self, folder: str) -> Sequence[FileInfo]:
+        try:
+            found = sorted((self._root / folder).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [info for file in found for info in self._still(file)]
+
     def exists(self, path: str) -> bool:
         return os.path.lexists(self._root / path)
 
@@ -177,6 +192,26 @@ class LocalFiles:
         except FileNotFoundError:
             if self.exists(folder):  # somebody else deletes in it, too
                 shutil.rmtree(self._root / folder, ignore_errors=True)
+
+    def prune(self, folder: str) -> None:
+        try:
+            (self._root / folder).rmdir()
+        except OSError as error:
+            if error.errno not in _NOTHING_TO_PRUNE:
+                raise
+
+
+def _opened(file: Path, *folders: Path) -> BinaryIO:
+    """A new file. Its folders may be pruned by somebody else right after they were made."""
+    for left in reversed(range(MAKE_TRIES_MAX)):
+        for folder in (*folders, file.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+        try:
+            return file.open("xb")
+        except FileNotFoundError:
+            if left == 0:
+                raise
+    raise AssertionError("the last try returns or raises")
 
 
 def _sync(path: Path) -> None:

@@ -7,7 +7,7 @@ exists, in the same step in which it renames. Object stores have no such step.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -94,6 +94,22 @@ class HadoopFiles:
             if hidden or not any(is_hidden(part) for part in name.split("/")):
                 yield FileInfo(name, int(status.getLen()), int(status.getModificationTime()))
 
+    def entries(self, folder: str) -> Sequence[FileInfo]:
+        try:
+            found = list(self._system.listStatus(self._path(folder)))
+        except JAVA_ERRORS as error:
+            if "FileNotFoundException" not in java_classes(error):
+                raise
+            return []
+        return [
+            FileInfo(
+                f"{folder}/{status.getPath().getName()}",
+                int(status.getLen()),
+                int(status.getModificationTime()),
+            )
+            for status in found
+        ]
+
     def exists(self, path: str) -> bool:
         return bool(self._system.exists(self._path(path)))
 
@@ -106,6 +122,13 @@ class HadoopFiles:
 
     def delete(self, folder: str) -> None:
         self._system.delete(self._path(folder), True)  # noqa: FBT003 - Java's recursive
+
+    def prune(self, folder: str) -> None:
+        try:
+            self._system.delete(self._path(folder), False)  # noqa: FBT003 - Java's recursive
+        except JAVA_ERRORS:
+            if not self.entries(folder):
+                raise
 
 
 def site_settings(session: SparkSession, path: str) -> dict[str, str]:

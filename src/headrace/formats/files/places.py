@@ -36,8 +36,13 @@ class Places(CommitAt):
 
     @property
     def epoch_folder(self) -> str:
+        return f"{self.sink_folder}/{self.epoch}"
+
+    @property
+    def sink_folder(self) -> str:
+        """Of all epochs at this sink."""
         at = self.epoch_at
-        parts = (at.incarnation, str(at.pipeline), self.sink, str(at.epoch))
+        parts = (at.incarnation, str(at.pipeline), self.sink)
         return "/".join((HIDDEN, *(quote(part, safe="") for part in parts)))
 
     @property

@@ -37,11 +37,12 @@ from headrace.formats.iceberg.token import (
     SpentBy,
     find_spent,
 )
+from headrace.model.deadline import Deadline, now
+from headrace.model.epoch import COMMIT_DEADLINE_S
 from headrace.seams import seam
 
 log = logging.getLogger(__name__)
 
-COMMIT_DEADLINE_S = 3600.0  # marks live twice that: no committer may wake after its mark is gone
 SPEND_TRIES_MAX = 6
 SPEND_WAIT_S = 0.5  # before the second try; doubled before each further one
 
@@ -78,13 +79,12 @@ class Guard:
     """
 
     def __init__(
-        self, session: SparkSession, ref: TableRef, at: CommitAt, *, clock: Clock, until_s: float
+        self, session: SparkSession, ref: TableRef, at: CommitAt, deadline: Deadline
     ) -> None:
-        self._session, self._ref, self._at = session, ref, at
-        self._clock, self._until_s = clock, until_s
+        self._session, self._ref, self._at, self._deadline = session, ref, at, deadline
 
     def validate(self, _snapshots: Any) -> bool:
-        if self._clock.monotonic_s() > self._until_s:
+        if self._deadline.passed:
             return False
         return look(self._session, self._ref, self._at) is None
 
@@ -143,20 +143,20 @@ def spend(
     """Make one change under the token. The answer says what spent it: this, or another before."""
     start_callbacks(session)
     clock = clock or SystemClock()
-    until_s = clock.monotonic_s() + deadline_s
+    deadline = Deadline(clock, at.epoch_at.since or now(clock), deadline_s)
     committer = uuid.uuid4().hex
     reason = ""
     for tries in range(SPEND_TRIES_MAX):
         spent = look(session, ref, at)
         if spent is None:
-            guard = Guard(session, ref, at, clock=clock, until_s=until_s)
+            guard = Guard(session, ref, at, deadline)
             reason = _try(session, ref, at, change, guard, committer)
             spent = look(session, ref, at)
         if spent is not None:
             return Outcome(already=spent.summary.get(COMMITTER) != committer, spent=spent)
-        if clock.monotonic_s() > until_s:
+        if deadline.passed:
             raise Fenced(
-                f"the commit of {at.token} to {ref} began more than {deadline_s:.0f} s ago; "
+                f"the commit of {at.token} to {ref} began more than {deadline} ago; "
                 "this execution is too old to commit"
             )
         threading.Event().wait(SPEND_WAIT_S * 2**tries)

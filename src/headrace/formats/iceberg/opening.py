@@ -19,6 +19,7 @@ from headrace.formats.iceberg.commit import Change, Outcome, spend
 from headrace.formats.iceberg.create import TableDefinition, ensure_table, iceberg_schema, spec_of
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_message, jvm, not_granted
 from headrace.formats.iceberg.token import CommitAt, SpentBy
+from headrace.model.epoch import COMMIT_DEADLINE_S
 from headrace.seams import seam
 
 
@@ -36,7 +37,13 @@ class Opening(BaseModel):
 
 
 def open_table(
-    session: SparkSession, ref: TableRef, opening: Opening, wanted: TableDefinition, at: CommitAt
+    session: SparkSession,
+    ref: TableRef,
+    opening: Opening,
+    wanted: TableDefinition,
+    at: CommitAt,
+    *,
+    deadline_s: float = COMMIT_DEADLINE_S,
 ) -> Outcome:
     """Do what was asked, once. `TokenSpent` when an abort was first."""
     seam("before sink open")
@@ -46,7 +53,8 @@ def open_table(
     def begin(table: Any, transaction: Any) -> Any:
         return _begin(session, ref, opening, wanted, table, transaction)
 
-    outcome = spend(session, ref, at, Change(SpentBy.DATA, opening.execution, begin))
+    change = Change(SpentBy.DATA, opening.execution, begin)
+    outcome = spend(session, ref, at, change, deadline_s=deadline_s)
     seam("sink opened")
     if outcome.spent.by is SpentBy.ABORT:
         raise TokenSpent(at.token, str(ref))

@@ -55,6 +55,14 @@ def count_rows(session: SparkSession, table: Any) -> int:
     return read_snapshot(session, table, current.id).count() if told is None else told
 
 
+def all_data_files(session: SparkSession, table: Any) -> DataFrame:
+    """Every data file that any snapshot of the loaded table refers to; `file_path` is its name."""
+    iceberg = jvm(session).org.apache.iceberg
+    kind = iceberg.MetadataTableType.ALL_DATA_FILES
+    files = iceberg.MetadataTableUtils.createMetadataTableInstance(table, kind)
+    return _frame(session, iceberg.spark.source.SparkTable(files), {})
+
+
 def _frame(session: SparkSession, table: Any, options: Mapping[str, str]) -> DataFrame:
     sql = jvm(session).org.apache.spark.sql
     none = jvm(session).scala.Option.empty()

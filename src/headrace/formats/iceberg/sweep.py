@@ -7,6 +7,7 @@ a table that nobody can read.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
@@ -18,6 +19,7 @@ from headrace.formats.iceberg.commit import look, spend_by_abort
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_classes, jvm
 from headrace.formats.iceberg.staging import Handle
 from headrace.formats.iceberg.token import CommitAt, Spent, SpentBy
+from headrace.model.epoch import COMMIT_DEADLINE_S
 from headrace.seams import seam
 
 log = logging.getLogger(__name__)
@@ -25,7 +27,9 @@ log = logging.getLogger(__name__)
 _PREFIX_OPERATIONS = "org.apache.iceberg.io.SupportsPrefixOperations"
 
 
-def abort(session: SparkSession, ref: TableRef, at: CommitAt) -> Spent | None:
+def abort(
+    session: SparkSession, ref: TableRef, at: CommitAt, *, deadline_s: float = COMMIT_DEADLINE_S
+) -> Spent | None:
     """Spend the token with no rows, then delete whatever was staged under it.
 
     When data was first, its files stay and all others go. None: there is no such table, so there
@@ -33,7 +37,7 @@ def abort(session: SparkSession, ref: TableRef, at: CommitAt) -> Spent | None:
     """
     seam("before abort")
     try:
-        spent = spend_by_abort(session, ref, at)
+        spent = spend_by_abort(session, ref, at, deadline_s=deadline_s)
     except TableMissing:
         log.info("nothing to abort, no such table", extra={"table": str(ref)})
         return None
@@ -46,8 +50,10 @@ def sweep(session: SparkSession, ref: TableRef, handle: Handle | None, at: Commi
     """Delete what other executions staged for an epoch whose token is spent."""
     spent = look(session, ref, at)
     if spent is None:
-        if not _is_staged(session, ref, at):
-            return  # an epoch without rows: nothing was staged, and nothing committed
+        if handle is None or not _is_staged(session, ref, at):
+            # An epoch without rows: nothing was staged, and nothing committed. Or one whose mark
+            # was forgotten before its job was restored: all that is left are the table's files.
+            return
         raise Refused(f"{at.token} is not spent at {ref}; nothing was deleted")
     seam("before sweep")
     _delete_unreferenced(session, ref, at, spent, kept=handle.execution if handle else None)
@@ -55,12 +61,12 @@ def sweep(session: SparkSession, ref: TableRef, handle: Handle | None, at: Commi
 
 def _is_staged(session: SparkSession, ref: TableRef, at: CommitAt) -> bool:
     table = load_table(session, ref)
-    if not _lists_prefixes(session, table.io()):
+    if not lists_prefixes(session, table.io()):
         return False
     return bool(_executions(table.io(), at.epoch_folder(str(table.location()))))
 
 
-def _lists_prefixes(session: SparkSession, io: Any) -> bool:
+def lists_prefixes(session: SparkSession, io: Any) -> bool:
     return bool(jvm(session).java.lang.Class.forName(_PREFIX_OPERATIONS).isInstance(io))
 
 
@@ -69,7 +75,7 @@ def _delete_unreferenced(
 ) -> None:
     table = load_table(session, ref)
     io = table.io()
-    if not _lists_prefixes(session, io):
+    if not lists_prefixes(session, io):
         log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
         return
     folder = at.epoch_folder(str(table.location()))
@@ -86,15 +92,22 @@ def _delete_unreferenced(
 
 def _executions(io: Any, folder: str) -> set[str]:
     """Names of the folders in which something is staged."""
-    marker = folder[folder.index("/data/headrace/") :]  # `file:/x` may come back as `file:///x`
+    return {inside.partition("/")[0] for inside in paths_inside(io, folder)} - {""}
+
+
+def paths_inside(io: Any, folder: str) -> Iterator[str]:
+    """The files below a folder, by their paths from there on; none when it is not there."""
+    marker = marker_of(folder)
     try:
         files = io.listPrefix(folder).iterator()
     except JAVA_ERRORS as error:
         if "FileNotFoundException" in java_classes(error):
-            return set()
+            return
         raise
-    found: set[str] = set()
     while files.hasNext():
-        inside = str(files.next().location()).partition(marker)[2]
-        found.add(inside.partition("/")[0])
-    return found - {""}
+        yield str(files.next().location()).partition(marker)[2]
+
+
+def marker_of(folder: str) -> str:
+    """The part of a folder's name that is always the same: `file:/x` may be `file:///x`, too."""
+    return folder[folder.index("/data/headrace/") :]

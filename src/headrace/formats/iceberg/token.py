@@ -45,7 +45,11 @@ class CommitAt(epoch.CommitAt):
 
     @property
     def aborted_key(self) -> str:
-        return f"headrace.aborted.{self._owner}.{self.epoch}"
+        return f"{self.aborted_prefix}{self.epoch}"
+
+    @property
+    def aborted_prefix(self) -> str:
+        return f"headrace.aborted.{self._owner}."
 
     @property
     def _owner(self) -> str:
@@ -53,8 +57,12 @@ class CommitAt(epoch.CommitAt):
 
     def epoch_folder(self, location: str) -> str:
         """Where all executions stage this epoch. With the slash, or 1 would be a prefix of 10."""
+        return f"{self.sink_folder(location)}{self.epoch}/"
+
+    def sink_folder(self, location: str) -> str:
+        """Where all epochs of this sink are staged."""
         at = self.epoch_at
-        parts = (at.incarnation, str(at.pipeline), self.sink, str(at.epoch))
+        parts = (at.incarnation, str(at.pipeline), self.sink)
         path = "/".join(quote(part, safe="") for part in parts)
         return f"{location.rstrip('/')}/data/headrace/{path}/"
 

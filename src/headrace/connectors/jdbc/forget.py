@@ -1,0 +1,67 @@
+"""Leave nothing of an ended job at a database but its rows: first stage tables, last the mark.
+
+In this order, since only the mark tells that a token is spent. A committer that wakes afterwards
+finds its stage table gone, and its transaction is rolled back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import SparkSession
+
+from headrace.connectors.jdbc.commit import DROP_TIMEOUT_S
+from headrace.connectors.jdbc.database import Connection, Database, connected
+from headrace.connectors.jdbc.names import MARKS, STAGE, TableName, stage_prefix
+from headrace.connectors.jdbc.spend import look
+from headrace.connectors.jdbc.target import located, tables_with
+from headrace.errors import Refused
+from headrace.model.epoch import CommitAt
+from headrace.seams import seam
+
+
+def forget(session: SparkSession, database: Database, target: TableName, at: CommitAt) -> None:
+    """Drop the stage tables of every epoch up to `at.epoch`, then delete their mark.
+
+    `Refused` when one of them is staged and not spent; nothing is dropped then.
+    """
+    with connected(
+        session, database, doing="forgetting a job", timeout_s=DROP_TIMEOUT_S
+    ) as connection:
+        target = located(connection, target)
+        stages = _stages(connection, target, at)
+        marks = target.beside(MARKS)
+        has_marks = bool(tables_with(connection, marks.schema, MARKS))
+        for one, table in stages:
+            if not has_marks or look(connection, database, marks, one) is None:
+                raise Refused(
+                    f"{database.plugin}: {one.token} is not spent at {target}, and {table} is "
+                    "staged for it; nothing was dropped"
+                )
+        seam("before leftovers are deleted")
+        for _, table in stages:
+            connection.run(database.dialect.drop(table))
+        seam("before marks are forgotten")
+        if has_marks:
+            whose = at.epoch_at
+            values = (whose.incarnation, whose.pipeline, at.sink, at.epoch)
+            connection.run(database.dialect.forget_mark(marks), *values)
+
+
+def _stages(
+    connection: Connection, target: TableName, at: CommitAt
+) -> list[tuple[CommitAt, TableName]]:
+    """What is staged, by epoch. A name is a hash, so all that could be there are made."""
+    tables = tables_with(connection, target.schema, STAGE)
+    if not tables:
+        return []
+    epochs = [
+        replace(at, epoch_at=replace(at.epoch_at, epoch=epoch)) for epoch in range(at.epoch + 1)
+    ]
+    known = {stage_prefix(one): one for one in epochs}
+    beginning = len(stage_prefix(at))
+    return [
+        (known[table.table[:beginning]], table)
+        for table in tables
+        if table.table[:beginning] in known
+    ]

@@ -1,0 +1,131 @@
+"""A job that has ended, as a restore finds it: by its rows, or by its savepoint once they are gone.
+
+Whoever cleans it up waits, or has done so: the record of the cleanup is locked before the job, in
+the order in which a cleaner does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import ValidationError
+from sqlalchemy import Connection
+
+from headrace.coordinator.payloads import unreadable
+from headrace.errors import NotFound, Refused
+from headrace.model.epoch import EpochKind
+from headrace.model.job import JOB_ENDED, JobStatus, PipelineStatus
+from headrace.model.jobspec import JobSpec
+from headrace.store import cleanups, epochs, history, jobs, restores, savepoints
+from headrace.store.jobs import Job, Pipeline
+from headrace.store.savepoints import Savepoint
+
+_WHY_NONE = {
+    JobStatus.FINISHED: ": all of it was read",
+    JobStatus.CANCELED: ": a job that is canceled keeps none",
+    JobStatus.FAILED: ": it failed before its first checkpoint was complete, or it has expired",
+    JobStatus.SAVEPOINT_DONE: " any more: it was deleted, or has expired",
+}
+_ENDED_WITH = {
+    EpochKind.SAVEPOINT: JobStatus.SAVEPOINT_DONE,
+    EpochKind.CHECKPOINT: JobStatus.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Former:
+    job: Job
+    made: Savepoint
+    spec: JobSpec
+    pipelines: Sequence[Pipeline]
+    highest: Mapping[int, int]  # by pipeline: the highest id it ever used; -1: none
+    cleaned: bool  # its rows are gone
+
+    @property
+    def highest_of_any(self) -> int:
+        return max(self.made.epoch, *self.highest.values())
+
+
+def lock_former(conn: Connection, job_id: str) -> None:
+    """From now on nobody else restores it, or cleans it up, until the transaction ends."""
+    if (job := jobs.get(conn, job_id)) is not None:
+        cleanups.lock(conn, job.incarnation)
+        if restores.lock(conn, job_id) is not None:
+            return
+    if (made := savepoints.lock(conn, job_id)) is not None:
+        cleanups.lock(conn, made.incarnation)
+
+
+def find_former(conn: Connection, job_id: str) -> Former:
+    """It is locked. Refused when it has not ended, or left nothing to go on with."""
+    job = jobs.get(conn, job_id)
+    if job is None:
+        return _by_savepoint(conn, job_id)
+    if job.status not in JOB_ENDED:
+        raise Refused(
+            f"job {job.id!r} is {job.status}: only a job that has ended can be restored; stop it "
+            f"with `headrace job savepoint {job.id}` first"
+        )
+    made = savepoints.of(conn, job.incarnation)
+    if made is None:
+        raise _left_none(job.id, job.status)
+    pipelines = jobs.pipelines_of(conn, job.id)
+    return Former(
+        job=job,
+        made=made,
+        spec=_spec(job_id, jobs.raw_spec(conn, job_id)),
+        pipelines=pipelines,
+        highest={p.number: epochs.highest(conn, job.incarnation, p.number) for p in pipelines},
+        cleaned=False,
+    )
+
+
+def _by_savepoint(conn: Connection, job_id: str) -> Former:
+    made = savepoints.get(conn, job_id)
+    if made is None:
+        if (ended := history.latest(conn, job_id)) is not None:
+            raise _left_none(job_id, ended.status)
+        raise NotFound("job", job_id)
+    return Former(
+        job=Job(
+            id=job_id,
+            incarnation=made.incarnation,
+            name=made.name,
+            group=made.group,
+            status=_ENDED_WITH[made.kind],
+            waits_for=None,
+            error=None,
+            wanted_cancel=False,
+            wanted_savepoint=False,
+            created_at_ms=made.made_at_ms,
+            started_at_ms=None,
+            ended_at_ms=made.made_at_ms,
+            run=made.run,
+        ),
+        made=made,
+        spec=_spec(job_id, made.spec),
+        pipelines=[_pipeline(job_id, facts) for facts in made.pipelines],
+        highest={int(facts["number"]): int(facts["highest"]) for facts in made.pipelines},
+        cleaned=True,
+    )
+
+
+def _pipeline(job_id: str, facts: Mapping[str, object]) -> Pipeline:
+    known = {key: value for key, value in facts.items() if key not in {"status", "highest"}}
+    status = PipelineStatus(str(facts["status"]))
+    return Pipeline(job_id=job_id, status=status, task_id=None, **known)  # pyright: ignore[reportArgumentType]
+
+
+def _spec(job_id: str, stored: Mapping[str, object]) -> JobSpec:
+    try:
+        return JobSpec.model_validate(stored, extra="ignore")
+    except ValidationError as error:
+        raise unreadable(job_id, error) from error
+
+
+def _left_none(job_id: str, status: JobStatus) -> Refused:
+    return Refused(
+        f"job {job_id!r} is {status} and left no savepoint{_WHY_NONE[status]}; "
+        "run the file anew without --restore"
+    )

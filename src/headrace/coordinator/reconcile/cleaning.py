@@ -1,0 +1,161 @@
+"""Cleanups: carried out by whoever leads when they are due, each once (C2 to C5).
+
+A record is looked at under its lock, and all it decides on is read again in the transaction that
+deletes: that the job which holds the id is still its owner, that it has ended, that nothing of it
+is open. What fails is told in the record, and tried again later; others don't wait for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from sqlalchemy import Connection, Engine
+
+from headrace.clock import Clock
+from headrace.coordinator.reconcile.ending import end_again, sweep_unrecorded
+from headrace.model.cleanup import CleanupStep, Retention, retry_pause_ms
+from headrace.model.ids import Ids
+from headrace.model.job import JOB_ENDED
+from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
+from headrace.seams import seam
+from headrace.store import checkpoints, cleanups, jobs, tasks
+from headrace.store.cleanups import Cleanup
+from headrace.store.engine import reading
+from headrace.store.jobs import Job
+from headrace.store.tasks import Task
+
+log = logging.getLogger(__name__)
+
+DUE_MAX = 200  # looked at in one pass
+LOOK_AGAIN_MS = 30_000  # while a worker is at it, or there is none
+
+
+class Cleaning:
+    name = "cleanups"
+
+    def __init__(self, clock: Clock, ids: Ids, *, retention: Retention) -> None:
+        self._clock, self._ids, self._retention = clock, ids, retention
+
+    def keys(self, engine: Engine) -> Sequence[str]:
+        with reading(engine) as conn:
+            lost = [job.incarnation for job in cleanups.unrecorded(conn, most=DUE_MAX)]
+            return [*lost, *cleanups.due(conn, now_ms=self._clock.wall_ms(), most=DUE_MAX)]
+
+    def due(self, conn: Connection, key: str) -> bool:
+        found = cleanups.get(conn, key)
+        return found is None or found.due_at_ms <= self._clock.wall_ms()
+
+    def reconcile(self, conn: Connection, key: str) -> None:
+        found = cleanups.lock(conn, key)
+        if found is None:
+            self._sweep(conn, key)
+        elif found.due_at_ms > self._clock.wall_ms():
+            return
+        elif found.step is CleanupStep.STATE:
+            self._clean_state(conn, found)
+        else:
+            self._clean_targets(conn, found)
+
+    def _sweep(self, conn: Connection, incarnation: str) -> None:
+        job = cleanups.unrecorded_one(conn, incarnation)
+        if job is not None:
+            log.warning("ended job had no cleanup record", extra=_facts(job.id, incarnation))
+            sweep_unrecorded(conn, job, self._retention)
+
+    def _clean_state(self, conn: Connection, found: Cleanup) -> None:
+        job = cleanups.owned_job(conn, found)
+        if job is None or job.status not in JOB_ENDED:
+            # Its rows are gone, or it goes on: either way nothing here is the record's to delete.
+            log.warning("cleanup without its job", extra=_facts(found.job_id, found.incarnation))
+            cleanups.drop(conn, found.incarnation)
+        elif self._is_settled(conn, found, job):
+            if found.task_id is not None:
+                end_again(conn, job)
+            self._delete_state(conn, found, job)
+
+    def _is_settled(self, conn: Connection, found: Cleanup, job: Job) -> bool:
+        """Whether nothing of it is open. If something is, somebody is asked to settle it."""
+        left_open = checkpoints.open_ones(conn, job.incarnation)
+        if self._waits(conn, found, tasks.of_job(conn, job.id)):
+            return False
+        if not left_open:
+            return True
+        pipeline = min(left_open)
+        self._plan(conn, found, TaskKind.SETTLE, job_id=job.id, pipeline=pipeline)
+        return False
+
+    def _delete_state(self, conn: Connection, found: Cleanup, job: Job) -> None:
+        pipelines = jobs.pipelines_of(conn, job.id)
+        # Of a run that a restore began after its rows were gone, the pipelines alone know.
+        up_to = max(checkpoints.highest(conn, job.incarnation), *(p.epoch for p in pipelines))
+        began = job.run > 1 or any(p.task_id is not None for p in pipelines)
+        seam("before state is deleted")
+        spec, secrets = jobs.raw_spec(conn, job.id), _sink_secrets(conn, job)
+        cleanups.to_targets(conn, found, up_to=up_to, spec=spec, secrets=secrets)
+        if not began:  # no worker ever had it, so there is nothing at its targets
+            cleanups.drop(conn, found.incarnation)
+        seam("state deleted, in transaction")
+        log.info("job cleaned", extra=_facts(job.id, job.incarnation))
+
+    def _clean_targets(self, conn: Connection, found: Cleanup) -> None:
+        task = tasks.get(conn, found.task_id) if found.task_id else None
+        if not self._waits(conn, found, [task] if task else []):
+            self._plan(conn, found, TaskKind.FORGET)
+
+    def _waits(self, conn: Connection, found: Cleanup, planned: Sequence[Task]) -> bool:
+        """Whether somebody is at it, or failed at it just now."""
+        now_ms = self._clock.wall_ms()
+        last = next((task for task in planned if task.id == found.task_id), None)
+        if any(task.status not in ENDED for task in planned):
+            cleanups.postpone(conn, found, due_at_ms=now_ms + LOOK_AGAIN_MS)
+            return True
+        if last is None or last.status is TaskStatus.SUCCESS:
+            return False
+        failures = found.failures + 1
+        error = last.error or f"its task ended {last.status}, and nobody said why"
+        due_at_ms = now_ms + retry_pause_ms(failures)
+        cleanups.failed(conn, found, failures=failures, error=error, due_at_ms=due_at_ms)
+        facts = {**_facts(found.job_id, found.incarnation), "failures": failures, "reason": error}
+        log.warning("cleanup failed", extra=facts)
+        return True
+
+    def _plan(
+        self,
+        conn: Connection,
+        found: Cleanup,
+        kind: TaskKind,
+        *,
+        job_id: str | None = None,
+        pipeline: int | None = None,
+    ) -> None:
+        task_id, now_ms = self._ids.new(), self._clock.wall_ms()
+        deadline_s = self._retention.commit_deadline_s
+        tasks.plan(
+            conn,
+            task_id=task_id,
+            kind=kind,
+            lane=Lane.CONTROL,
+            group=found.group,
+            job_id=job_id,
+            pipeline=pipeline,
+            payload={"incarnation": found.incarnation, "commit_deadline_s": deadline_s},
+            now_ms=now_ms,
+        )
+        cleanups.began(conn, found, task_id=task_id, due_at_ms=now_ms + LOOK_AGAIN_MS)
+
+
+def _sink_secrets(conn: Connection, job: Job) -> Mapping[str, Any]:
+    """Those that are still needed: the shorter a secret is kept, the better."""
+    try:
+        spec, secrets = jobs.spec_and_secrets_of(conn, job.id)
+    except ValidationError:  # of a newer program, which may read it: but not without its secrets
+        return jobs.secrets_of(conn, job.id)
+    sinks = tuple(f"{sink.name}." for pipeline in spec.pipelines for sink in pipeline.sinks)
+    return {path: value for path, value in secrets.items() if path.startswith(sinks)}
+
+
+def _facts(job_id: str, incarnation: str) -> dict[str, object]:
+    return {"job": job_id, "incarnation": incarnation}

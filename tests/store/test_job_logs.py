@@ -1,0 +1,142 @@
+"""Log lines of jobs: kept once, read in order, never more than the last ones, nobody's revived."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import Connection, Engine, func, select
+
+from headrace.store import job_logs, jobs
+from headrace.store.engine import reading, writing
+from headrace.store.job_logs import LOG_LINES_KEPT, Line
+from headrace.store.schema import job_logs as rows
+from tests.coordinator.specs import spec
+
+OWNER = "incarnation-1"
+
+
+@pytest.fixture
+def job(store: Engine) -> str:
+    with writing(store) as conn:
+        given_job(conn, "j1", OWNER)
+    return "j1"
+
+
+def given_job(conn: Connection, job_id: str, incarnation: str) -> None:
+    assert jobs.insert_job(
+        conn,
+        spec(),
+        job_id=job_id,
+        incarnation=incarnation,
+        submission_key=f"key of {job_id}",
+        group="default",
+        now_ms=1,
+    )
+
+
+def line(number: int, *, source: str = "w1", at_ms: int | None = None, text: str = "") -> Line:
+    return Line(
+        source, number, number if at_ms is None else at_ms, "INFO", text or f"line {number}"
+    )
+
+
+def said(store: Engine, *lines: Line, owner: str = OWNER) -> None:
+    by_source: dict[tuple[str, str], list[Line]] = {}
+    for each in lines:
+        by_source.setdefault((owner, each.source), []).append(each)
+    with writing(store) as conn:
+        job_logs.add(conn, by_source)
+
+
+def kept(store: Engine, *, most: int = LOG_LINES_KEPT, owner: str = OWNER) -> list[str]:
+    with reading(store) as conn:
+        lines, _ = job_logs.last(conn, owner, most=most)
+    return [each.text for each in lines]
+
+
+def test_a_line_that_is_said_twice_is_kept_once(store: Engine, job: str) -> None:
+    said(store, line(1), line(2))
+    said(store, line(2, text="said again"), line(3))
+
+    assert kept(store) == ["line 1", "line 2", "line 3"]
+
+
+@pytest.mark.req("C1")
+def test_lines_of_a_job_that_is_gone_are_nobodys(store: Engine, job: str) -> None:
+    said(store, line(1), owner="of another incarnation")
+
+    with reading(store) as conn:
+        assert conn.scalar(select(func.count()).select_from(rows)) == 0
+
+
+def test_lines_are_read_by_time_whoever_said_them(store: Engine, job: str) -> None:
+    said(store, line(1, at_ms=30, text="c"), line(2, at_ms=10, text="a"))
+    said(store, line(1, source="w2", at_ms=20, text="b"))
+
+    assert kept(store) == ["a", "b", "c"]
+    assert kept(store, most=2) == ["b", "c"]
+    assert kept(store, most=0) == []
+
+
+def test_what_came_late_from_another_source_is_not_passed_over(store: Engine, job: str) -> None:
+    said(store, line(7, at_ms=1000, text="first"))
+    with reading(store) as conn:
+        _, seen = job_logs.last(conn, OWNER, most=0)
+    said(
+        store, line(1, source="w2", at_ms=5, text="old, and late"), line(8, at_ms=1001, text="new")
+    )
+
+    with reading(store) as conn:
+        lines, seen = job_logs.after(conn, OWNER, seen, most=100)
+        nothing, same = job_logs.after(conn, OWNER, seen, most=100)
+
+    assert [each.text for each in lines] == ["old, and late", "new"]
+    assert (list(nothing), same, seen) == ([], seen, {"w1": 8, "w2": 1})
+
+
+def test_what_does_not_fit_into_an_answer_comes_in_the_next(store: Engine, job: str) -> None:
+    said(store, *(line(n) for n in range(1, 6)), *(line(n, source="w2") for n in range(1, 6)))
+    seen: dict[str, int] = {}
+    found: list[tuple[str, int]] = []
+    for _ in range(4):
+        with reading(store) as conn:
+            lines, reached = job_logs.after(conn, OWNER, seen, most=3)
+        seen = dict(reached)
+        found += [(each.source, each.number) for each in lines]
+
+    assert sorted(found) == [(source, n) for source in ("w1", "w2") for n in range(1, 6)]
+
+
+def test_the_last_lines_stay_whoever_said_them(store: Engine, job: str) -> None:
+    said(store, *(line(n) for n in range(1, 6)), *(line(n, source="w2") for n in range(1, 6)))
+    with writing(store) as conn:
+        given_job(conn, "j2", "another")
+    said(store, line(1, text="of another job"), owner="another")
+
+    with writing(store) as conn:
+        job_logs.trim(conn, OWNER, kept=3)
+        job_logs.trim(conn, OWNER, kept=3)
+
+    assert kept(store) == ["line 4", "line 5", "line 5"]
+    assert kept(store, owner="another") == ["of another job"]
+
+
+def test_a_coordinators_lines_have_numbers_of_their_own(store: Engine, job: str) -> None:
+    with writing(store) as conn:
+        for text in ("one", "two"):
+            job_logs.note(conn, job, source="coordinator", at_ms=1, level="INFO", text=text)
+        job_logs.note(conn, job, source="coordinator/t1", at_ms=1, level="INFO", text="three")
+        job_logs.note(conn, "no job", source="coordinator", at_ms=1, level="INFO", text="four")
+
+    with reading(store) as conn:
+        _, reached = job_logs.last(conn, OWNER, most=0)
+    assert kept(store) == ["one", "two", "three"]
+    assert reached == {"coordinator": 2, "coordinator/t1": 1}
+
+
+def test_what_one_source_says_for_ever_does_not_grow_for_ever(store: Engine, job: str) -> None:
+    said(store, *(line(n, source="coordinator") for n in (1, 2, LOG_LINES_KEPT + 1)))
+
+    with writing(store) as conn:
+        job_logs.note(conn, job, source="coordinator", at_ms=5000, level="INFO", text="the last")
+
+    assert kept(store) == [f"line {LOG_LINES_KEPT + 1}", "the last"]

@@ -1,0 +1,176 @@
+"""A FORGET task asks every sink of a job, and tells which of them failed. No Spark is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from headrace.clock import SystemClock
+from headrace.connectors.connector import Setting
+from headrace.errors import Refused, Unavailable
+from headrace.model.epoch import COMMIT_DEADLINE_S, EpochAt
+from headrace.model.jobspec import EnvSpec, PipelineSpec, PluginSpec
+from headrace.model.task import Claim, Lane, TaskKind
+from headrace.protocol.messages import Assignment, TaskEnded
+from headrace.protocol.payloads import ForgetPayload, PipelinePayload
+from headrace.worker import runner as runner_module
+from headrace.worker.execution import Execution
+from headrace.worker.outbox import Outbox
+from headrace.worker.runner import Runner
+from headrace.worker.settings import settings_for
+from tests.worker.leader import BOUND_S, CLOCK, Leader, at_work, given
+
+SOURCES = (PluginSpec(name="S", plugin="FakeSource"),)
+Asked = tuple[str, EpochAt, Collection[str] | None]
+
+
+class Forgetful:
+    def __init__(self, name: str, asked: list[Asked], error: Exception | None) -> None:
+        self._name, self._asked, self._error = name, asked, error
+
+    def forget(self, session: object, at: EpochAt, *, owners: Collection[str] | None) -> None:
+        self._asked.append((self._name, at, owners))
+        if self._error is not None:
+            raise self._error
+
+
+class Desk:
+    """Runs a FORGET task of two pipelines with two sinks each."""
+
+    def __init__(self, home: Path) -> None:
+        self.outbox = Outbox(home / "w1", posted=lambda: None)
+        self.asked: list[Asked] = []
+        self.settings: list[Setting] = []
+        self.errors: dict[tuple[int, str], Exception] = {}  # by pipeline and sink
+        self.steps: list[str] = []
+
+    def make_sink(self, plugin: PluginSpec, setting: Setting) -> Any:
+        self.settings.append(setting)
+        return Forgetful(plugin.name, self.asked, self.errors.get((setting.pipeline, plugin.name)))
+
+    def run(self, *, stopped: bool = False) -> TaskEnded:
+        sinks = tuple(PluginSpec(name=name, plugin="Console") for name in ("A", "B"))
+        payload = ForgetPayload(
+            job="j1",
+            incarnation="i1",
+            env=EnvSpec(),
+            pipelines=tuple(PipelineSpec(number=n, sources=SOURCES, sinks=sinks) for n in (1, 2)),
+            up_to=7,
+            owners=("i1", "i2"),
+        )
+        task = Assignment(
+            claim=Claim("t", 1),
+            kind=TaskKind.FORGET,
+            lane=Lane.CONTROL,
+            payload=payload.model_dump(mode="json"),
+        )
+        runner = Runner(cast("Any", None), SystemClock(), warehouse="file:/nowhere")
+
+        def forget(execution: Execution) -> Any:
+            if stopped:
+                execution.stop()
+            try:
+                return runner.forget(execution)
+            finally:
+                self.steps.append(execution.progress.step)
+
+        execution = Execution(task, self.outbox, forget)
+        execution.start()
+        assert execution.ended.wait(BOUND_S)
+        [end] = self.outbox.pending(10)
+        assert isinstance(end, TaskEnded)
+        return end
+
+
+def no_session(_spark: object, _execution: str) -> nullcontext[None]:
+    return nullcontext()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    made = Desk(tmp_path)
+    monkeypatch.setattr(runner_module, "make_sink", made.make_sink)
+    monkeypatch.setattr(runner_module, "task_session", no_session)
+    yield made
+    made.outbox.close()
+
+
+@pytest.mark.req("C2")
+def test_every_sink_of_every_pipeline_is_asked(desk: Desk) -> None:
+    assert desk.run().outcome == "SUCCESS"
+
+    assert [(name, at.pipeline) for name, at, _ in desk.asked] == [
+        ("A", 1),
+        ("B", 1),
+        ("A", 2),
+        ("B", 2),
+    ]
+    assert {(at.incarnation, at.epoch, at.execution) for _, at, _ in desk.asked} == {
+        ("i1", 7, "t.1")
+    }
+    assert all(owners == ("i1", "i2") for _, _, owners in desk.asked)
+    assert [(s.job, s.incarnation, s.pipeline) for s in desk.settings] == [
+        ("j1", "i1", n) for n in (1, 1, 2, 2)
+    ]
+    assert desk.steps == ["forgetting B of pipeline 2"]
+
+
+@pytest.mark.req("C4")
+def test_a_sink_that_fails_holds_up_no_other_and_each_one_is_told(desk: Desk) -> None:
+    desk.errors = {(1, "A"): Unavailable("the catalog is away"), (2, "B"): Refused("not spent")}
+
+    end = desk.run()
+
+    assert len(desk.asked) == 4
+    assert (end.outcome, end.retry) == ("FAILED", True)
+    assert end.error == (
+        "not all that job j1 left behind is deleted: "
+        "A of pipeline 1: the catalog is away; B of pipeline 2: not spent"
+    )
+
+
+def test_a_stop_is_heard_between_two_sinks(desk: Desk) -> None:
+    assert desk.run(stopped=True).outcome == "CANCELED"
+    assert desk.asked == []
+
+
+def test_a_sink_is_told_how_long_a_commit_may_take() -> None:
+    plugin = PluginSpec(name="A", plugin="Console")
+    spec = PipelineSpec(number=3, sources=SOURCES, sinks=(plugin,))
+    payload = PipelinePayload(job="j", incarnation="i", env=EnvSpec(), pipeline=spec)
+    given = payload.model_copy(update={"commit_deadline_s": 5.0})
+
+    told = [settings_for(plugin, "sink", p, pipeline=3, warehouse="w") for p in (payload, given)]
+
+    assert [setting.commit_deadline_s for setting in told] == [COMMIT_DEADLINE_S, 5.0]
+    assert told[0].pipeline == 3
+
+
+class Noting(Leader):
+    """Notes when it gave a task."""
+
+    gave_s: float | None = None
+
+    def _answer(self, verb: str, body: bytes) -> str:
+        if verb == "sync" and self.give:
+            self.gave_s = CLOCK.monotonic_s()
+        return super()._answer(verb, body)
+
+
+@pytest.mark.req("C2", "E1")
+def test_an_execution_knows_when_its_task_was_asked_for_not_when_it_was_begun(
+    tmp_path: Path,
+) -> None:
+    """Between the two its worker may sleep until the marks of its job are gone."""
+    leader, claim = Noting(), Claim("t", 1)
+    with at_work(leader, tmp_path) as worker:
+        given(leader, worker, claim)
+        execution = worker.host._active[claim]  # pyright: ignore[reportPrivateUsage]
+
+    assert leader.gave_s is not None
+    assert execution.since is not None
+    assert execution.since.monotonic_s <= leader.gave_s
