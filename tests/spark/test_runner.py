@@ -41,6 +41,7 @@ class Watched:
     """A sink that keeps nothing, and remembers what was asked of it."""
 
     opens = False
+    leaves_stage = True
 
     def __init__(self, name: str, swept: list[tuple[str, int, JsonValue]]) -> None:
         self.name, self._swept = name, swept

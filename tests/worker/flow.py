@@ -84,6 +84,7 @@ class Lists:
 
     name: str = "sink"
     opens: bool = False
+    leaves_stage: bool = True
     did: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     rows: list[int] = field(default_factory=list[int])
     closed: int | None = None

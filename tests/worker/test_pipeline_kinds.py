@@ -14,6 +14,7 @@ from headrace.protocol.messages import EpochCompleted, EpochPlanned, EpochPrepar
 from headrace.protocol.payloads import OpenEpoch, Plan, Restore
 from tests.worker.flow import Flow, Frame, Lists, Numbers
 from tests.worker.leader import eventually
+from tests.worker.test_pipeline import left
 
 
 def test_save_modes_are_done_before_any_epoch_is_planned(tmp_path: Path) -> None:
@@ -177,3 +178,19 @@ def test_with_a_pause_between_epochs_none_begins_before_the_last_is_complete(
     eventually(lambda: len(flow.of(EpochCompleted)) > 3)
     execution.stop()
     assert flow.end(execution).outcome == "CANCELED"
+
+
+@pytest.mark.req("E6")
+@pytest.mark.parametrize(("leaves", "swept"), [(True, [1, 2, 3]), (False, [1, 2])])
+def test_what_only_this_execution_staged_is_swept_where_a_commit_leaves_something(
+    tmp_path: Path, *, leaves: bool, swept: list[int]
+) -> None:
+    """Epoch 1 was completed and epoch 2 begun by another: it may have left anything anywhere."""
+    sink = Lists(leaves_stage=leaves)
+    flow = Flow(tmp_path, [Numbers()], [sink])
+    was_open = (left(2, EpochStatus.PLANNED, 1, 2),)
+
+    end = flow.run(Restore(epoch=1, positions={"source": 1}, written={"sink": 1}, open=was_open))
+
+    assert end.outcome == "SUCCESS"
+    assert [epoch for step, epoch in sink.did if step == "sweep"] == swept

@@ -76,6 +76,9 @@ class Committed:
 
 class Sink(Protocol):
     name: str
+    # Whether a commit leaves something behind of what its own execution staged. If not, there is
+    # nothing to sweep after an epoch that no other execution ever worked on.
+    leaves_stage: bool
     opens: bool  # whether its save modes ask for something before the first row
 
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:

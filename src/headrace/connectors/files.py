@@ -53,6 +53,8 @@ _ANY_ENCODING = frozenset({"text", "csv", "json"})
 
 
 class FileSink:
+    leaves_stage = True
+
     def __init__(
         self,
         name: str,

@@ -31,6 +31,8 @@ _CREATES = frozenset({SchemaMode.CREATE, SchemaMode.RECREATE})
 
 
 class IcebergSink:
+    leaves_stage = False  # what was staged is what the table has from then on
+
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name
         self._options, self._deadline_s = setting.options, setting.commit_deadline_s
@@ -83,12 +85,11 @@ class IcebergSink:
         return Committed(outcome.already, facts)
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
-        self._ensure_table(session, frame)
+        table = self._ensure_table(session, frame)
         try:
-            wanted = columns_of(session, load_table(session, self.table_ref))
             aligned = align(
                 frame,
-                wanted,
+                columns_of(session, table),
                 to=f"sink {self.name}: table {self.table_ref}",
                 case_sensitive=bool(self._options.get("case_sensitive")),
             )
@@ -97,6 +98,7 @@ class IcebergSink:
                 aligned,
                 self.table_ref,
                 CommitAt(at, self.name),
+                table=table,
                 properties=texts(self._options.get("iceberg.table.write-props")),
             )
         except AnalysisException as error:
@@ -145,9 +147,12 @@ class IcebergSink:
                 facts[fact] = int(summary.get(key, "0"))
         return facts
 
-    def _ensure_table(self, session: SparkSession, frame: DataFrame) -> None:
+    def _ensure_table(self, session: SparkSession, frame: DataFrame) -> Any:
+        """The table as it is now: loaded once for each epoch, since every load reads all of its
+        metadata."""
         if schema_mode(self._options) is SchemaMode.CREATE:
-            ensure_table(session, self.table_ref, self._definition(frame.schema))
+            return ensure_table(session, self.table_ref, self._definition(frame.schema))
+        return load_table(session, self.table_ref)
 
     def _definition(self, columns: spark.StructType) -> TableDefinition:
         keys = _list(self._options.get("iceberg.table.primary-keys"))

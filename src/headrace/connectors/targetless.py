@@ -18,6 +18,7 @@ from headrace.model.epoch import EpochAt
 
 class Targetless:
     opens = False
+    leaves_stage = False
 
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:  # noqa: ARG002
         """It has no save modes."""

@@ -72,6 +72,7 @@ class Pipeline:
         self._bounded = all(source.bounded for source in plugins.sources)
         self._written = bool(payload.restore.written)  # something was staged at every sink
         self._open = len(payload.restore.open)
+        self._inherited = {left.epoch for left in payload.restore.open}
         self._rows = max(payload.restore.written.values(), default=0)  # at the fullest sink
 
     def run(self) -> None:
@@ -215,4 +216,5 @@ class Pipeline:
             self._plan_ahead()
         finally:
             if handles:
-                self._sinks.sweep(work.epoch, handles)
+                alone = work.epoch not in self._inherited
+                self._sinks.sweep(work.epoch, handles, alone=alone)

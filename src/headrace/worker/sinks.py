@@ -112,11 +112,16 @@ class Sinks:
         for sink in self._sinks:
             sink.abort(self._session, self._at(epoch, since))
 
-    def sweep(self, epoch: int, handles: Json) -> None:
-        """The rows are committed: leftovers that can't be deleted now must not fail the job."""
+    def sweep(self, epoch: int, handles: Json, *, alone: bool = False) -> None:
+        """The rows are committed: leftovers that can't be deleted now must not fail the job.
+
+        `alone`: no execution but this one ever worked on the epoch.
+        """
         if epoch == 0:
             return  # save modes stage nothing
         for sink in self._sinks:
+            if alone and not sink.leaves_stage:
+                continue
             handle = _handle(handles, sink) if sink.name in handles else None
             if handles and handle is None:
                 continue

@@ -41,6 +41,8 @@ _CREATES = frozenset({SchemaMode.CREATE, SchemaMode.RECREATE})
 
 
 class JdbcSink:
+    leaves_stage = True
+
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name
         self._options, self._deadline_s = setting.options, setting.commit_deadline_s

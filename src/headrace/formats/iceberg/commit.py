@@ -8,6 +8,7 @@ the table, then decide (E1, E3, E4).
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import uuid
@@ -24,6 +25,7 @@ from headrace.formats.iceberg.jvm import (
     JAVA_ERRORS,
     java_classes,
     java_message,
+    jvm,
     start_callbacks,
 )
 from headrace.formats.iceberg.staging import Handle, manifest_of
@@ -64,7 +66,11 @@ class Change:
 
 def look(session: SparkSession, ref: TableRef, at: CommitAt) -> Spent | None:
     """Ask the table, loaded afresh, what spent the token (E3)."""
-    told = metadata_of(session, load_table(session, ref))
+    return _spent_in(session, load_table(session, ref), at)
+
+
+def _spent_in(session: SparkSession, table: Any, at: CommitAt) -> Spent | None:
+    told = metadata_of(session, table)
     properties: Mapping[str, str] = told.get("properties", {})
     snapshots: Sequence[Mapping[str, Any]] = told.get("snapshots", [])
     return find_spent(at, properties=properties, snapshots=snapshots)
@@ -147,11 +153,14 @@ def spend(
     committer = uuid.uuid4().hex
     reason = ""
     for tries in range(SPEND_TRIES_MAX):
-        spent = look(session, ref, at)
+        table = load_table(session, ref)
+        spent = _spent_in(session, table, at)
         if spent is None:
             guard = Guard(session, ref, at, deadline)
-            reason = _try(session, ref, at, change, guard, committer)
-            spent = look(session, ref, at)
+            mine = _try(session, table, ref, at, change, guard, committer)
+            if isinstance(mine, Spent):
+                return Outcome(already=False, spent=mine)
+            reason, spent = mine, look(session, ref, at)
         if spent is not None:
             return Outcome(already=spent.summary.get(COMMITTER) != committer, spent=spent)
         if deadline.passed:
@@ -168,15 +177,16 @@ def spend(
 
 def _try(
     session: SparkSession,
+    table: Any,
     ref: TableRef,
     at: CommitAt,
     change: Change,
     guard: Guard,
     committer: str,
-) -> str:
-    """Try once. Whether it landed is not believed from here, but asked of the table afterwards."""
+) -> Spent | str:
+    """Try once. An answer is believed. Without one the table is asked, whatever was said."""
     try:
-        _attempt(session, ref, at, change, guard, committer)
+        return _attempt(session, table, at, change, guard, committer)
     except JAVA_ERRORS as error:
         reason = f"{java_classes(error)[0]}: {java_message(error)}"
         log.info("commit not confirmed", extra={"table": str(ref), "reason": reason})
@@ -185,19 +195,17 @@ def _try(
         if look(session, ref, at) is None:
             raise
         return "spent by somebody else, and swept"
-    return "it was accepted, but is not there"
 
 
 def _attempt(
     session: SparkSession,
-    ref: TableRef,
+    table: Any,
     at: CommitAt,
     change: Change,
     guard: Guard,
     committer: str,
-) -> None:
+) -> Spent:
     """One fenced transaction. It may be made again: the guard refuses what has landed before."""
-    table = load_table(session, ref)
     transaction = table.newTransaction()
     snapshot = change.begin(table, transaction)
     snapshot.set(COMMIT, at.token).set(SPENT_BY, change.by.value)
@@ -210,6 +218,10 @@ def _attempt(
         properties = properties.set(at.aborted_key, at.execution)
     properties.commit()
     transaction.commitTransaction()
+    made = json.loads(
+        jvm(session).org.apache.iceberg.SnapshotParser.toJson(transaction.table().currentSnapshot())
+    )
+    return Spent(change.by, int(made["snapshot-id"]), change.execution, made["summary"])
 
 
 def _append(session: SparkSession, table: Any, transaction: Any, handle: Handle) -> Any:

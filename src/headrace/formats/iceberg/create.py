@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import Refused
 from headrace.formats.iceberg.catalogs import (
+    TableMissing,
     TableRef,
     exists,
     identifier,
@@ -46,7 +47,9 @@ class TableDefinition:
 
 
 def ensure_table(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> Any:
-    if not exists(session, ref):
+    try:
+        return load_table(session, ref)
+    except TableMissing:
         _ensure_namespace(session, ref)
         _create(session, ref, wanted)
     return load_table(session, ref)

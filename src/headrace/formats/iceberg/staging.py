@@ -51,14 +51,17 @@ def stage(
     ref: TableRef,
     at: CommitAt,
     *,
+    table: Any = None,
     properties: Mapping[str, str] | None = None,
 ) -> Handle:
     """Write the rows of `frame` where only `at` will look for them. Nothing becomes visible.
 
-    `properties` are the table's for this one write; they are never committed.
+    `table`: as it was loaded just before. `properties` are the table's for this one write; they
+    are never committed.
     """
     seam("before stage")
-    table = load_table(session, ref)
+    if table is None:
+        table = load_table(session, ref)
     transaction = table.newTransaction()
     folder = at.folder(str(table.location()))
     update = transaction.updateProperties()
