@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from headrace.model.job import JobStatus
@@ -49,6 +49,7 @@ lives = settings(
     max_examples=EXAMPLES_MAX,
     deadline=None,
     derandomize=True,
+    phases=[Phase.explicit, Phase.generate],  # a life is short; to shrink one takes minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 

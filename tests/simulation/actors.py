@@ -1,13 +1,15 @@
-"""The processes of a history: coordinators, workers, and the client that submits jobs."""
+"""The processes of a history that are killed: coordinators and workers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from headrace.coordinator.service import Coordinator, Options
+from headrace.coordinator.known import Known, known_job
+from headrace.coordinator.options import Options
+from headrace.coordinator.service import Coordinator
 from headrace.errors import (
     HeadraceError,
     NotLeader,
@@ -15,12 +17,11 @@ from headrace.errors import (
     SyncOvertaken,
     Unavailable,
 )
-from headrace.model.job import JOB_ENDED, JobStatus
+from headrace.model.epoch import EpochAt
 from headrace.model.jobspec import PipelineSpec
 from headrace.model.task import Lane, TaskKind
 from headrace.protocol.messages import Message
-from headrace.protocol.payloads import PipelinePayload
-from headrace.store import jobs
+from headrace.protocol.payloads import ForgetPayload, PipelinePayload
 from headrace.store.engine import reading
 from headrace.worker.client import ANSWER_TIMEOUT_S, LeaderClient
 from headrace.worker.execution import Execution
@@ -37,11 +38,6 @@ from tests.simulation.world import Process, World
 TTL_S = 3.0
 HEARTBEAT_TIMEOUT_S = 6.0
 RESTART_S = (0.2, 2.0)  # until a killed process is started again
-CLIENT_TIMEOUT_S = 5.0
-CLIENT_PAUSE_S = 0.5
-CLIENT_LOOK_S = 0.1
-CLIENT_TRIES_MAX = 1000
-NOT_BEGUN = frozenset({JobStatus.CREATED, JobStatus.PENDING})
 
 
 @dataclass(slots=True)
@@ -72,6 +68,7 @@ class CoordinatorActor:
             self.address,
             ttl_s=TTL_S,
             heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
+            retention=self._stage.scenario.retention,
         )
         coordinator = self.coordinator = Coordinator(options, process, self._stage)
         coordinator.start()
@@ -97,7 +94,7 @@ class CoordinatorActor:
             case _:
                 return self._command(coordinator, verb, body)
 
-    def _command(self, coordinator: Coordinator, verb: str, body: Any) -> jobs.Job | None:
+    def _command(self, coordinator: Coordinator, verb: str, body: Any) -> Known:
         match verb:
             case "submit":
                 job = coordinator.commands.submit(**body)
@@ -109,7 +106,7 @@ class CoordinatorActor:
                 job = coordinator.commands.restore(**body).job
             case "show":
                 with reading(coordinator.engine) as conn:
-                    return jobs.get(conn, body)
+                    return known_job(conn, body)
             case _:
                 raise AssertionError(verb)
         coordinator.look_at(job.id)
@@ -180,7 +177,16 @@ class WorkerActor:
         def settle(execution: Execution) -> Any:
             return self._pipeline(execution, process).settle()
 
-        return {TaskKind.PIPELINE: run, TaskKind.SETTLE: settle}
+        return {TaskKind.PIPELINE: run, TaskKind.SETTLE: settle, TaskKind.FORGET: self._forget}
+
+    def _forget(self, execution: Execution) -> None:
+        """As the runner does it, without Spark."""
+        payload = ForgetPayload.model_validate(execution.assignment.payload)
+        for pipeline in payload.pipelines:
+            at = EpochAt(payload.incarnation, pipeline.number, payload.up_to, execution.id)
+            for sink in self._sinks(pipeline):
+                execution.check()
+                sink.forget(None, at, owners=payload.owners)
 
     def _pipeline(self, execution: Execution, process: Process) -> Pipeline:
         payload = PipelinePayload.model_validate(execution.assignment.payload)
@@ -200,63 +206,3 @@ class WorkerActor:
             ModelSink(p.name, self._stage.target, self._stage.world.problem, opens=opens)
             for p in spec.sinks
         ]
-
-
-class ClientActor:
-    """Submits the jobs of a scenario, each until it is accepted; cancels, saves and restores."""
-
-    def __init__(self, stage: Stage) -> None:
-        self._stage = stage
-        self.accepted: dict[str, str] = {}  # job id by submission key
-
-    def __call__(self, process: Process) -> None:
-        scenario = self._stage.scenario
-        for number in range(1, scenario.jobs + 1):
-            key, job_id = f"key-{number}", f"job-{number}"
-            body = {
-                "spec": scenario.spec(),
-                "submission_key": key,
-                "job_id": job_id,
-                "group": GROUP,
-            }
-            self._until_answered(process, "submit", body)
-            if scenario.savepoint_after_s is not None:
-                self._save(process, job_id, scenario.savepoint_after_s)
-                again = {**body, "submission_key": f"{key}, again"}
-                self._unless_refused(process, "restore", again)
-            if scenario.cancel_after_s is not None:
-                self._until(process, job_id, lambda status: status not in NOT_BEGUN)
-                self._stage.world.sleep(scenario.cancel_after_s)
-                self._until_answered(process, "cancel", job_id)
-            self.accepted[key] = job_id
-
-    def _save(self, process: Process, job_id: str, after_s: float) -> None:
-        """Ask for a savepoint and wait for the end. A job that ends first has none."""
-        self._until(process, job_id, lambda status: status not in NOT_BEGUN)
-        self._stage.world.sleep(after_s)
-        self._unless_refused(process, "savepoint", job_id)
-        self._until(process, job_id, lambda status: status in JOB_ENDED)
-
-    def _until(self, process: Process, job_id: str, met: Callable[[JobStatus], bool]) -> None:
-        for _ in range(CLIENT_TRIES_MAX):
-            job = self._until_answered(process, "show", job_id)
-            if job is not None and met(job.status):
-                return
-            self._stage.world.sleep(CLIENT_LOOK_S)
-
-    def _unless_refused(self, process: Process, verb: str, body: Any) -> None:
-        """The job may be quicker than the command: then there is nothing to save, or restore."""
-        try:
-            self._until_answered(process, verb, body)
-        except Refused as error:
-            self._stage.world.tell(str(error), "client")
-
-    def _until_answered(self, process: Process, verb: str, body: Any) -> Any:
-        """A user repeats a command until somebody answers it, at any coordinator."""
-        for _ in range(CLIENT_TRIES_MAX):
-            address = f"http://{process.random.choice(self._stage.scenario.coordinators)}"
-            try:
-                return self._stage.network.call(address, verb, body, timeout_s=CLIENT_TIMEOUT_S)
-            except (NoAnswer, Unavailable):
-                self._stage.world.sleep(CLIENT_PAUSE_S)
-        return None

@@ -10,16 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.simulation.actors import (
-    RESTART_S,
-    ClientActor,
-    CoordinatorActor,
-    Stage,
-    WorkerActor,
-)
+from tests.simulation.actors import RESTART_S, CoordinatorActor, Stage, WorkerActor
+from tests.simulation.at_the_end import at_the_end, last_runs
+from tests.simulation.client import ClientActor
 from tests.simulation.database import Database
 from tests.simulation.faults import CRASH, Fault, Faults, Point
-from tests.simulation.invariants import AfterCommit, at_the_end
+from tests.simulation.invariants import AfterCommit
 from tests.simulation.network import Network
 from tests.simulation.scenario import Scenario
 from tests.simulation.stand_ins import arm_seams, forget, installed
@@ -30,7 +26,7 @@ STUCK_S = 120.0  # after the last fault is over, every job has ended
 QUIET_S = 1.0  # after the last job has ended, and between two looks at what is left behind
 LEFT_S = 30.0  # after which nothing may be left behind: those who woke late have been told
 AWAKE_S = 1.0  # between two looks at which actors must be started again
-EXPECTED_ERRORS = frozenset({"execution failed", "staged files not swept"})
+EXPECTED_ERRORS = frozenset({"execution failed", "not committed", "staged files not swept"})
 
 # Seconds that the product waits at most between two looks. Longer here, where a look costs as
 # much as an event; every one of them is also woken.
@@ -38,6 +34,8 @@ CONSTANTS: Mapping[str, float] = {
     "headrace.coordinator.service.CAMPAIGN_INTERVAL_S": 0.5,
     "headrace.coordinator.term.PASS_INTERVAL_S": 1.0,
     "headrace.coordinator.term.WAKE_TIMEOUT_S": 2.0,
+    "headrace.coordinator.reconcile.cleaning.LOOK_AGAIN_MS": 5000,
+    "headrace.model.cleanup.RETRY_PAUSE_MS": 1000,
     "headrace.coordinator.writer.LOOK_INTERVAL_S": 2.0,
     "tests.simulation.actors.ANSWER_TIMEOUT_S": 2.0,
     "headrace.worker.host.WAIT_TIMEOUT_S": 4.0,
@@ -151,7 +149,7 @@ class _History:
         if not self._world.problems:
             leftovers = self._leftovers()
             wire, problem = self._database.wire, self._world.problem
-            at_the_end(wire, self._target, self._scenario, leftovers, problem)
+            at_the_end(wire, self._target, self._scenario, self._looks, leftovers, problem)
             self._is_enough()
 
     def _is_enough(self) -> None:
@@ -159,7 +157,7 @@ class _History:
         result, scenario = self.result(0), self._scenario
         pipelines = result.jobs["FINISHED"] * scenario.pipelines
         least = {
-            "jobs ended": (sum(result.jobs.values()), scenario.jobs),
+            "jobs ended": (sum(result.jobs.values()), scenario.incarnations - self._client.put_off),
             "terms won": (result.terms, 1),
             "epochs completed": (result.epochs, pipelines * 2),  # the completed point is one
             "sink commits": (result.commits, pipelines * scenario.sinks),
@@ -197,13 +195,27 @@ class _History:
             return False
         quiet_s = self._world.now_s - max(self._ended_at_s, self._last_fault_s())
         self._look_at_s = self._world.now_s + QUIET_S
+        if self._scenario.cleans and self._cleans():
+            self._ended_at_s = None
+            return False
         return quiet_s > LEFT_S or (quiet_s > QUIET_S and not self._leftovers())
+
+    def _cleans(self) -> bool:
+        """Whether a cleanup is due. A clock that jumped back may have put it off for an hour."""
+        wire = self._database.wire
+        [(due_ms,)] = wire.look("SELECT min(due_at_ms) FROM cleanups")
+        if due_ms is None:
+            return False
+        [(holder,)] = wire.look("SELECT holder FROM leases")
+        leader = self._world.processes.get(str(holder).split(".")[0])
+        return leader is None or due_ms < leader.wall_ms() + STUCK_S * 1000
 
     def _what_is_stuck(self) -> str:
         wire = self._database.wire
         jobs = wire.look("SELECT id, status, waits_for FROM jobs")
         tasks = wire.look("SELECT id, kind, status, attempt, worker_id, error FROM tasks")
-        return f"jobs {jobs}, tasks {tasks}, at {self._world.now_s:.0f} s"
+        left = wire.look("SELECT incarnation, step, due_at_ms, failures, error FROM cleanups")
+        return f"jobs {jobs}, tasks {tasks}, cleanups {left}, at {self._world.now_s:.0f} s"
 
     def _leftovers(self) -> list[str]:
         left: list[str] = []
@@ -218,8 +230,7 @@ class _History:
 
     def result(self, seed: int) -> Result:
         wire = self._database.wire
-        jobs = Counter(dict(wire.look("SELECT status, count(*) FROM jobs GROUP BY 1")))
-        [(epochs,)] = wire.look("SELECT count(*) FROM epochs WHERE status = 'COMPLETED'")
+        jobs = Counter(ended.status for ended in last_runs(wire))
         return Result(
             seed=seed,
             scenario=self._scenario,
@@ -230,7 +241,7 @@ class _History:
             happened=self._faults.happened,
             seconds=self._world.now_s,
             jobs=jobs,
-            epochs=epochs,
+            epochs=len(self._looks.completed),
             commits=self._target.commits,
             transactions=wire.commits,
             terms=sum(self._looks.terms.values()),

@@ -1,19 +1,19 @@
-"""What must hold, each under a name. Some are looked at after every commit, some at the end.
+"""What must hold, each under a name, and those of it that are looked at after every commit.
 
-The names in INVARIANTS are what `make simulate` prints, and what mutations are caught by.
+What is looked at when everything has ended stands in `at_the_end`. The names in INVARIANTS are
+what `make simulate` prints, and what mutations are caught by.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.model.job import JOB_ENDED
+from headrace.store.schema import jobs
 from tests.simulation.database import Wire
 from tests.simulation.scenario import Scenario
-from tests.simulation.target import OLD, Target
 from tests.simulation.world import World
 
 Problem = Callable[[str, str], None]
@@ -28,15 +28,25 @@ INVARIANTS: Mapping[str, str] = {
     "nothing_deleted_that_may_be_committed": "staged rows go only when their token is spent (E6)",
     "nothing_stuck": "every job ends within STUCK_S once faults have stopped",
     "ends_as_asked": "a job fails or is cancelled only with a cause",
-    "nothing_left_behind": "no task, execution, report, secret or staged row outlives its job",
+    "nothing_left_behind": "no task, execution, report, secret or staged row outlives its job; "
+    "once it is cleaned up, no row of it, no record and no mark does",
+    "end_is_told": "whoever sees that a run has ended finds its history and its cleanup record",
+    "gone_once_and_in_time": "state goes once, after its delay, and comes back only by a restore",
+    "forgotten_when_nobody_can_commit": "no token is asked for after its mark is gone (E1)",
+    "only_owned_is_forgotten": "whoever cleans a target is told that its own job has an owner",
+    "same_key_same_job": "a submission that is repeated finds the job it made (C6)",
     "ready_stays_ready": "a source that is ready stays so until the end, which needs all (K1, K3)",
     "nothing_unforeseen": "no thread of the product dies, and no error of nobody's is logged",
     "enough_happened": "a history achieves what its shape promises",
 }
 
 # Tables that only a leader writes to; of jobs and pipelines, what commands write is told apart.
-_LEADERS = ("tasks", "epochs", "workers")
+_LEADERS = ("tasks", "epochs", "workers", "history", "cleanups")
 _STEPS = {"PLANNED": 0, "PREPARED": 1, "COMPLETED": 2, "ABORTED": 2}
+_ID, _INCARNATION, _STATUS, _CANCEL, _RUN = (
+    jobs.c.keys().index(name) for name in ("id", "incarnation", "status", "wanted_cancel", "run")
+)
+SLACK_S = 0.05  # between looking at a clock and committing
 
 
 class AfterCommit:
@@ -44,11 +54,17 @@ class AfterCommit:
 
     def __init__(self, world: World, wire: Wire, scenario: Scenario) -> None:
         self._world, self._wire, self._sources = world, wire, scenario.sources
-        self._ready: set[tuple[Any, ...]] = set()
+        self._delay_s = scenario.retention.state_cleanup_delay_ms / 1000
+        self._ready: set[tuple[Any, ...]] = set()  # incarnation, pipeline, source
         self._attempts: dict[str, int] = {}
         self._epochs: dict[tuple[str, int], int] = {}
         self._steps: dict[tuple[str, int, int], int] = {}
-        self._ended: dict[str, tuple[Any, ...]] = {}
+        self._ended: dict[str, tuple[Any, ...]] = {}  # by incarnation
+        self._ended_at_s: dict[str, float] = {}  # by the leader's clock
+        self._gone: set[str] = set()
+        self.runs: dict[str, int] = {}
+        self.canceled: set[str] = set()  # somebody asked for it
+        self.completed: set[tuple[str, int, int]] = set()  # epochs
         self._term = 0
         self.terms: Counter[str] = Counter()  # won, by actor
         self.open_jobs = 0
@@ -61,12 +77,12 @@ class AfterCommit:
             self._term_is_current(actor, term, writes)
         if "tasks" in tables:
             self._attempts_grow()
+        if "jobs" in tables:
+            self._ended_jobs_stay(restored=_is_restore(writes))
         if tables & {"pipelines", "epochs"}:
             self._epochs_grow()
         if tables & {"pipelines", "ready_sources"}:
             self._ready_stay_ready()
-        if "jobs" in tables:
-            self._ended_jobs_stay(restored=_is_restore(writes))
 
     def _lease_grows(self, actor: str) -> None:
         [(epoch, holder)] = self._wire.look("SELECT epoch, holder FROM leases")
@@ -94,26 +110,27 @@ class AfterCommit:
             self._attempts[task] = attempt
 
     def _epochs_grow(self) -> None:
-        for job, number, epoch in self._wire.look("SELECT job_id, number, epoch FROM pipelines"):
-            if epoch < self._epochs.get((job, number), -1):
-                self._world.problem("only_growing", f"epoch of {job}/{number} is {epoch}")
-            self._epochs[job, number] = epoch
+        query = "SELECT incarnation, number, epoch FROM pipelines JOIN jobs ON jobs.id = job_id"
+        for incarnation, number, epoch in self._wire.look(query):
+            if epoch < self._epochs.get((incarnation, number), -1):
+                self._world.problem("only_growing", f"epoch of {incarnation}/{number} is {epoch}")
+            self._epochs[incarnation, number] = epoch
         query = "SELECT incarnation, pipeline, epoch, status FROM epochs"
         for incarnation, number, epoch, status in self._wire.look(query):
             key, step = (incarnation, number, epoch), _STEPS[status]
             if step < self._steps.get(key, 0):
                 self._world.problem("only_growing", f"epoch {epoch} went back to {status}")
+            if incarnation in self._gone:
+                self._world.problem("gone_once_and_in_time", f"epoch {key} came back")
             self._steps[key] = step
+            if status == "COMPLETED":
+                self.completed.add(key)
 
     def _ready_stay_ready(self) -> None:
         """The set survives everything but the end of its job, with which it goes (K3)."""
         query = "SELECT incarnation, pipeline, source FROM ready_sources ORDER BY 1, 2, 3"
         now = set(self._wire.look(query))
-        ended = ", ".join(f"'{status}'" for status in sorted(JOB_ENDED))
-        over = {
-            i for (i,) in self._wire.look(f"SELECT incarnation FROM jobs WHERE status IN ({ended})")
-        }
-        if gone := {row for row in self._ready - now if row[0] not in over}:
+        if gone := {row for row in self._ready - now if row[0] not in self._ended}:
             self._world.problem("ready_stays_ready", f"no longer ready: {sorted(gone)}")
         self._ready |= now
         finished = self._wire.look(
@@ -131,16 +148,56 @@ class AfterCommit:
 
     def _ended_jobs_stay(self, *, restored: bool) -> None:
         self.open_jobs = 0
-        for row in self._wire.look("SELECT * FROM jobs"):
-            job, status = row[0], row[6]
-            if restored:
-                self._ended.pop(job, None)
-            if job in self._ended and self._ended[job] != row:
-                self._world.problem("ended_stays_ended", f"{job} was {self._ended[job]}, is {row}")
-            if status in JOB_ENDED:
-                self._ended[job] = row
-            else:
+        now = {row[_INCARNATION]: row for row in self._wire.look("SELECT * FROM jobs")}
+        for incarnation, row in now.items():
+            if restored and row[_STATUS] not in JOB_ENDED:
+                self._goes_on(incarnation)
+            before = self._ended.get(incarnation)
+            self._is_as_before(incarnation, before, row)
+            self.runs[incarnation] = row[_RUN]
+            if row[_CANCEL]:
+                self.canceled.add(incarnation)
+            if row[_STATUS] not in JOB_ENDED:
                 self.open_jobs += 1
+            elif before is None:
+                self._has_ended(incarnation, row)
+        for incarnation in self._ended.keys() - now.keys() - self._gone:
+            self._is_gone(incarnation)
+
+    def _is_as_before(self, incarnation: str, before: Any, row: tuple[Any, ...]) -> None:
+        if incarnation in self._gone:
+            self._world.problem("gone_once_and_in_time", f"{incarnation} came back: {row}")
+        elif before not in {None, row}:
+            self._world.problem("ended_stays_ended", f"was {before}, is {row}")
+
+    def _goes_on(self, incarnation: str) -> None:
+        """By a restore: who was ready after the savepoint is so no more (K3)."""
+        if self._ended.pop(incarnation, None) is not None:
+            self._gone.discard(incarnation)
+            self._ready = {row for row in self._ready if row[0] != incarnation}
+
+    def _has_ended(self, incarnation: str, row: tuple[Any, ...]) -> None:
+        self._ended[incarnation] = row
+        self._ended_at_s[incarnation] = self._leaders_s()
+        told = self._wire.look(
+            f"SELECT 1 FROM history WHERE incarnation = '{incarnation}' AND run = {row[_RUN]}"
+        )
+        due = self._wire.look(f"SELECT 1 FROM cleanups WHERE incarnation = '{incarnation}'")
+        if not told or not due:
+            what = f"{incarnation} is {row[_STATUS]}: history {told}, cleanup {due}"
+            self._world.problem("end_is_told", what)
+
+    def _is_gone(self, incarnation: str) -> None:
+        """The leader's clock may have jumped since: then state goes earlier by so much."""
+        self._gone.add(incarnation)
+        after_s = self._leaders_s() - self._ended_at_s[incarnation]
+        if after_s < self._delay_s - SLACK_S:
+            self._world.problem("gone_once_and_in_time", f"{incarnation} gone after {after_s} s")
+
+    def _leaders_s(self) -> float:
+        process = self._world.process
+        assert process is not None
+        return self._world.now_s + self._world.jumps_ms[process.actor] / 1000
 
 
 def _table(write: str) -> str:
@@ -158,79 +215,3 @@ def _only_a_leader_writes(write: str) -> bool:
 def _is_restore(writes: list[str]) -> bool:
     """A command that lets a job which has ended begin again, at whatever coordinator."""
     return any(write.startswith("UPDATE jobs") and "restore_key" in write for write in writes)
-
-
-def at_the_end(
-    wire: Wire, target: Target, scenario: Scenario, leftovers: list[str], problem: Problem
-) -> None:
-    """Everything has ended: what do sinks and the store hold?"""
-    query = "SELECT id, incarnation, status, wanted_cancel, error FROM jobs ORDER BY id"
-    for job, incarnation, status, cancel, error in wire.look(query):
-        _ends_as_asked(job, status, cancel, error, scenario, problem)
-        for number in range(1, scenario.pipelines + 1):
-            _rows(wire, target, incarnation, number, status, scenario, problem)
-    _nothing_left(wire, target, leftovers, problem)
-
-
-def _ends_as_asked(
-    job: str, status: str, cancel: int, error: str | None, scenario: Scenario, problem: Problem
-) -> None:
-    if status == "CANCELED" and not cancel:
-        problem("ends_as_asked", f"{job} is CANCELED, and nobody asked for it")
-    if status == "FAILED" and scenario.retry_times > 1:
-        problem("ends_as_asked", f"{job} FAILED: {error}")
-
-
-def _rows(
-    wire: Wire,
-    target: Target,
-    incarnation: str,
-    number: int,
-    status: str,
-    scenario: Scenario,
-    problem: Problem,
-) -> None:
-    [(positions, epoch)] = wire.look(
-        "SELECT positions, epoch FROM pipelines JOIN jobs ON jobs.id = job_id "
-        f"WHERE incarnation = '{incarnation}' AND number = {number}"
-    )
-    read = {f"source-{number}-{s}": 0 for s in range(scenario.sources)} | json.loads(positions)
-    lengths = {f"source-{number}-{s}": scenario.length(s) for s in range(scenario.sources)}
-    if status == "FINISHED" and read != lengths:
-        problem("every_row_once", f"{incarnation}/{number} FINISHED after {read}")
-    expected = Counter((source, n) for source, end in read.items() for n in range(end))
-    if not scenario.opens or epoch < 0:
-        expected[OLD[:2]] = 1  # what was there before stays
-    held = [
-        target.tables[incarnation, number, f"sink-{number}-{s}"].rows for s in range(scenario.sinks)
-    ]
-    for sink, found in enumerate(held):
-        have = Counter((source, n) for source, n, _ in found)
-        if have != expected:
-            more, less = sorted((have - expected).items()), sorted((expected - have).items())
-            problem("every_row_once", f"{status} sink {sink}: too many {more}, too few {less}")
-    if any(sorted(found) != sorted(held[0]) for found in held):
-        problem("no_torn_epoch", f"{incarnation}/{number}: sinks hold different rows")
-
-
-def _nothing_left(wire: Wire, target: Target, leftovers: list[str], problem: Problem) -> None:
-    ended = "('SUCCESS', 'FAILED', 'CANCELED')"
-    for what, query in (
-        ("tasks", f"SELECT id, status FROM tasks WHERE status NOT IN {ended}"),
-        ("secrets", "SELECT job_id FROM job_secrets"),
-        ("open epochs", "SELECT epoch FROM epochs WHERE status IN ('PLANNED', 'PREPARED')"),
-    ):
-        if found := wire.look(query):
-            problem("nothing_left_behind", f"{what}: {found}")
-    finished = {i for (i,) in wire.look("SELECT incarnation FROM jobs WHERE status = 'FINISHED'")}
-    for place, table in target.tables.items():
-        # What job cleanup is to find, once there is one (C5): what a zombie staged after the end;
-        # and, of a job that did not finish, what is left of an epoch whose token is spent, when
-        # its last owner died between completing and sweeping.
-        left = table.staged.keys() - table.late
-        if place[0] not in finished:
-            left = {staged for staged in left if staged[0] > table.mark}
-        if left:
-            problem("nothing_left_behind", f"staged at {place}: {sorted(left)}")
-    for what in leftovers:
-        problem("nothing_left_behind", what)

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.model.cleanup import Retention
 from headrace.model.jobspec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
 
 GROUP = "default"
 INTERVAL_MS = 300  # between epochs of a streaming job
+COMMIT_DEADLINE_S = 10.5  # longer than a pause in which a worker is given up and its job ends
+CLEANS = Retention(state_cleanup_delay_ms=700, commit_deadline_ms=round(COMMIT_DEADLINE_S * 1000))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +36,18 @@ class Scenario:
     savepoint_after_s: float | None = None  # likewise; the job is then restored
     streaming: bool = False  # sources never end
     opens: bool = False  # save modes empty the sinks first
+    cleans: bool = False  # the history goes on until nothing of its jobs is left
+    restore_after_s: float | None = None  # about; counted from the end, however the job ended
+    hasty: bool = False  # cancels at once, also what nobody works at yet
+    resubmit: bool = False  # once it is cleaned up, another job gets its id
+
+    @property
+    def retention(self) -> Retention:
+        return CLEANS if self.cleans else Retention()
+
+    @property
+    def incarnations(self) -> int:
+        return self.jobs * (2 if self.resubmit else 1)
 
     @property
     def actors(self) -> tuple[str, ...]:
@@ -107,6 +122,8 @@ def _source(name: str, output: str) -> PluginSpec:
     return PluginSpec(name=name, plugin="FakeSource", options=options, output=output)
 
 
+_SLOW: dict[str, Any] = {"rows": 8, "read_s": 1.0}  # long enough to be saved
+_LIVE: dict[str, Any] = {"streaming": True, "rows": 5}
 # The shapes that random histories take. Few, so that the points of each are worth knowing.
 SHAPES: tuple[Scenario, ...] = (
     Scenario(),
@@ -127,4 +144,12 @@ SHAPES: tuple[Scenario, ...] = (
     Scenario(savepoint_after_s=0.1, cancel_after_s=0.3, rows=6, pipelines=2),
     Scenario(streaming=True, rows=5, cancel_after_s=2.0),
     Scenario(streaming=True, rows=5, savepoint_after_s=0.8, cancel_after_s=1.0),
+    Scenario(cleans=True, sinks=2, rows=3),
+    Scenario(cleans=True, resubmit=True, rows=3),
+    Scenario(cleans=True, resubmit=True, cancel_after_s=0.2, rows=6, uneven=True, changes=True),
+    Scenario(cleans=True, savepoint_after_s=0.1, restore_after_s=0.6, sinks=2, **_SLOW),
+    Scenario(cleans=True, savepoint_after_s=0.2, restore_after_s=21.5, **_SLOW),
+    Scenario(cleans=True, savepoint_after_s=0.1, restore_after_s=2.5, hasty=True, **_SLOW),
+    Scenario(cleans=True, savepoint_after_s=0.8, restore_after_s=1.2, cancel_after_s=1.0, **_LIVE),
+    Scenario(cleans=True, retry_times=0, restore_after_s=2.0, rows=6, sinks=2, changes=True),
 )

@@ -238,7 +238,7 @@ def installed(database: Database, constants: Mapping[str, float]) -> Generator[N
                 for attribute, stand_in in _BY_NAME.items():
                     known = getattr(module, attribute, None)
                     real = getattr(known, "__module__", getattr(known, "__name__", ""))
-                    if known is not None and (real in _REAL or attribute in {"threading", "queue"}):
+                    if known is not None and real in _REAL:
                         stack.enter_context(patch.object(module, attribute, stand_in))
         for path, stand_in in _stand_ins(database).items():
             stack.enter_context(patch(path, stand_in))

@@ -2,13 +2,13 @@
 
 Stage is durable and invisible; a commit spends the token, or is refused; an abort spends it
 without rows; what was staged goes only then. It takes the steps of the file sink, which are those
-of the others and one more.
+of the others and one more. Once it is forgotten, it knows nothing of the tokens that were spent.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -16,11 +16,12 @@ from pydantic import JsonValue
 
 from headrace.connectors.connector import Committed, Staged
 from headrace.errors import Unavailable
+from headrace.model.deadline import Deadline, now
 from headrace.model.epoch import EpochAt
 from headrace.protocol.payloads import Slice
 from headrace.seams import seam
 from tests.simulation.faults import AT_TARGET, Faults
-from tests.simulation.scenario import Scenario
+from tests.simulation.scenario import COMMIT_DEADLINE_S, Scenario
 from tests.simulation.world import the_world
 
 T = TypeVar("T")
@@ -42,6 +43,11 @@ class Table:
     )
     manifests: dict[int, tuple[int, str]] = field(default_factory=dict[int, tuple[int, str]])
     late: set[tuple[int, str]] = field(default_factory=set[tuple[int, str]])  # staged after the end
+    forgotten: int = -1  # the highest epoch of which the target knows nothing any more
+
+    @property
+    def reached(self) -> int:
+        return max(self.mark, self.forgotten)
 
 
 class Target:
@@ -114,6 +120,8 @@ class _Frame(list[Row]):
 
 
 class ModelSink:
+    leaves_stage = True
+
     def __init__(
         self, name: str, target: Target, problem: Callable[[str, str], None], *, opens: bool
     ) -> None:
@@ -129,6 +137,7 @@ class ModelSink:
         def effect() -> bool:
             if table.mark >= at.epoch:
                 return True
+            self._check_in_time(table, at)
             table.rows.clear()
             table.mark, table.ends[at.epoch] = at.epoch, "committed"
             return False
@@ -150,7 +159,7 @@ class ModelSink:
 
         def effect() -> None:
             table.staged[at.epoch, at.execution] = list(frame)
-            if table.mark >= at.epoch:
+            if table.reached >= at.epoch:
                 table.late.add((at.epoch, at.execution))
 
         seam("before stage")
@@ -175,6 +184,7 @@ class ModelSink:
             if table.ends[at.epoch] != "committed":
                 raise Unavailable("the token was spent by an abort")
             return True
+        self._check_in_time(table, at)
         self._check_order(at)
         if staged not in table.staged:
             self._problem("nothing_deleted_that_may_be_committed", f"{self.name}: {staged}")
@@ -183,6 +193,18 @@ class ModelSink:
         table.mark, table.ends[at.epoch] = at.epoch, "committed"
         self._target.commits += 1
         return False
+
+    def _check_in_time(self, table: Table, at: EpochAt) -> None:
+        """Refuse whoever may be too late. Nobody else comes after the marks are gone."""
+        clock = the_world().process
+        assert clock is not None
+        if Deadline(clock, at.since or now(clock), COMMIT_DEADLINE_S).passed:
+            raise Unavailable("it took too long")
+        if at.epoch <= table.forgotten:
+            if any(the_world().jumps_ms.values()):  # forgotten earlier, by as much as it jumped
+                raise Unavailable("what was staged is gone")
+            what = f"{self.name}: epoch {at.epoch} of {at.execution}, and {table.forgotten} was"
+            self._problem("forgotten_when_nobody_can_commit", what)
 
     def _move(self, table: Table, epoch: int) -> None:
         if (staged := table.manifests.pop(epoch, None)) is not None:
@@ -197,7 +219,7 @@ class ModelSink:
         }
         before = [e for table in tables.values() for e in table.ends if e < at.epoch]
         for sink, table in tables.items():
-            if table.mark < max(before, default=-1):
+            if table.reached < max(before, default=-1):
                 what = f"epoch {at.epoch} at {self.name}, {sink} has {table.mark}"
                 self._problem("no_epoch_before_the_one_before_it", what)
 
@@ -210,6 +232,7 @@ class ModelSink:
 
         def spend() -> None:
             if table.mark < at.epoch:
+                self._check_in_time(table, at)
                 table.mark, table.ends[at.epoch] = at.epoch, "aborted"
 
         seam("before abort")
@@ -221,8 +244,32 @@ class ModelSink:
         table = self._table(at)
         self._move(table, at.epoch)
         for staged in [key for key in table.staged if key[0] == at.epoch]:
-            if table.mark < at.epoch:
+            if table.reached < at.epoch:
                 what = f"{self.name}: epoch {at.epoch} staged by {staged[1]}"
                 self._problem("nothing_deleted_that_may_be_committed", what)
             del table.staged[staged]
             table.late.discard(staged)
+
+    def forget(self, session: object, at: EpochAt, *, owners: Collection[str] | None) -> None:
+        """What is left of each epoch goes, then the marks; above `at.epoch` nothing is touched."""
+        table = self._table(at)
+
+        def sweep() -> None:
+            for epoch in [e for e in table.manifests if e <= at.epoch]:
+                self._move(table, epoch)
+            for staged in [key for key in table.staged if key[0] <= at.epoch]:
+                del table.staged[staged]
+                table.late.discard(staged)
+
+        def remove() -> None:
+            table.forgotten = max(table.forgotten, at.epoch)
+            if table.mark <= at.epoch:
+                table.mark = -1
+
+        if owners is not None and at.incarnation not in owners:
+            self._problem("only_owned_is_forgotten", f"{at.incarnation}: {sorted(owners)}")
+        seam("marks read")
+        seam("before leftovers are deleted")
+        self._target.call("leftovers", sweep)
+        seam("before marks are forgotten")
+        self._target.call("forget", remove)

@@ -64,7 +64,7 @@ def test_without_faults_every_shape_ends_as_it_should(simulator: Simulator) -> N
     for scenario in SHAPES:
         quiet = simulator.run(0, scenario)
         assert quiet.problems == []
-        assert sum(quiet.jobs.values()) == scenario.jobs
+        assert sum(quiet.jobs.values()) == scenario.incarnations
         assert quiet.happened == []
 
 
