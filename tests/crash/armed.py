@@ -1,7 +1,8 @@
 """`headrace`, with a seam that a test arms while it runs: python -m tests.crash.armed FILE COMMAND…
 
-FILE holds the seam to die at, or is not there. Who meets it takes the file away, so that nobody
-dies twice, and kills its whole process group: Python, JVM and all.
+FILE holds the seam to die at, or is not there; or several, one a line, to be passed one after
+another: the last is the one to die at. Who meets that takes the file away, so that nobody dies
+twice, and kills its whole process group: Python, JVM and all.
 """
 
 from __future__ import annotations
@@ -10,28 +11,41 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from headrace import seams
 from headrace.cli.main import main
-from tests.crash.seam_list import SOURCE, Seam, seams_of_an_epoch
+from tests.crash.seam_list import SOURCE, Seam, all_seams
 
 
 def dying(file: Path, name: str) -> Callable[[], None]:
     def meet() -> None:
-        if not file.exists():
+        try:
+            first, *others = file.read_text().splitlines()
+        except FileNotFoundError:  # nothing is armed, or another has met it just now
             return
         place = Path(inspect.stack(0)[2].filename)  # of what called `seam`, which called this
-        if file.read_text() == str(Seam(place.relative_to(SOURCE).as_posix(), name)):
-            file.rename(file.with_suffix(".met"))
-            os.killpg(0, signal.SIGKILL)
+        if first != str(Seam(place.relative_to(SOURCE).as_posix(), name)):
+            return
+        if others:
+            arm(file, others)
+            return
+        file.rename(file.with_suffix(".met"))
+        os.killpg(0, signal.SIGKILL)
 
     return meet
 
 
+def arm(file: Path, passed: Sequence[object]) -> None:
+    """Whoever runs with this file dies at the last of these seams."""
+    scratch = file.with_suffix(".new")
+    scratch.write_text("\n".join(str(seam) for seam in passed))
+    scratch.rename(file)
+
+
 if __name__ == "__main__":
     armed = Path(sys.argv.pop(1))
-    for name in {seam.name for seam in seams_of_an_epoch()}:
+    for name in {seam.name for seam in all_seams()}:
         seams.arm(name, dying(armed, name))
     main()

@@ -45,3 +45,8 @@ class Database:
     def stages(self) -> list[str]:
         found = self.run("SELECT tablename FROM pg_tables WHERE tablename LIKE 'headrace_stage%'")
         return [name for (name,) in found]
+
+    def marks(self) -> list[tuple[Any, ...]]:
+        """Of all jobs."""
+        there = self.run("SELECT 1 FROM pg_tables WHERE tablename = 'headrace_commits'")
+        return self.run("SELECT * FROM headrace_commits") if there else []

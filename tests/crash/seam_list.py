@@ -1,4 +1,7 @@
-"""The seams that an epoch passes, as they stand in the source."""
+"""The seams that an epoch passes, those that the end of a job does, and those of commands.
+
+They are taken from the source: a new one is in the sweep of its kind by itself.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,13 @@ import headrace
 
 SOURCE = Path(headrace.__file__).parent
 _WORKER = ("worker", "connectors", "formats")
-_COORDINATOR = ("coordinator/dispatch.py", "coordinator/reports.py", "coordinator/writer.py")
+_COORDINATOR = (
+    "coordinator/dispatch.py",
+    "coordinator/reports.py",
+    "coordinator/writer.py",
+    "coordinator/reconcile",
+    "coordinator/commands.py",
+)
 _SEAM = re.compile(r"\bseam\(\"([^\"]+)\"\)")
 
 
@@ -25,15 +34,41 @@ class Seam:
 
     @property
     def is_met_by_a_coordinator(self) -> bool:
-        return self.file in _COORDINATOR
+        return self.file.startswith("coordinator/")
+
+    @property
+    def is_of_an_end(self) -> bool:
+        """Passed when a job ends, or later."""
+        return (
+            self.file.startswith("coordinator/reconcile/")
+            or self.file.endswith("/forget.py")
+            or self == TARGETS_FORGOTTEN
+        )
+
+    @property
+    def is_of_a_command(self) -> bool:
+        return self.file == "coordinator/commands.py"
 
 
-def seams_of_an_epoch() -> Sequence[Seam]:
+TARGETS_FORGOTTEN = Seam("coordinator/reports.py", "targets forgotten, in transaction")
+
+
+def all_seams() -> Sequence[Seam]:
     """In the order of files and lines."""
     files = [file for place in _WORKER for file in sorted((SOURCE / place).rglob("*.py"))]
-    files += [SOURCE / file for file in _COORDINATOR]
+    for place in _COORDINATOR:
+        at = SOURCE / place
+        files += sorted(at.rglob("*.py")) if at.is_dir() else [at]
     return [
         Seam(file.relative_to(SOURCE).as_posix(), name)
         for file in files
         for name in _SEAM.findall(file.read_text())
     ]
+
+
+def seams_of_an_epoch() -> Sequence[Seam]:
+    return [seam for seam in all_seams() if not (seam.is_of_an_end or seam.is_of_a_command)]
+
+
+def seams_of_an_end() -> Sequence[Seam]:
+    return [seam for seam in all_seams() if seam.is_of_an_end]

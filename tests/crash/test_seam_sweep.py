@@ -17,6 +17,7 @@ import pytest
 from headrace.client import Client
 from headrace.errors import CoordinatorUnavailable
 from tests.conftest import STORES
+from tests.crash.armed import arm
 from tests.crash.cluster import Cluster, until
 from tests.crash.database import Database
 from tests.crash.jobs import (
@@ -151,9 +152,7 @@ class Sweep:
         return submit_text(self.stand.url, text, key=f"job-{self._jobs}")
 
     def _arm(self, seam: Seam) -> None:
-        scratch = self._armed.with_suffix(".new")
-        scratch.write_text(str(seam))
-        scratch.rename(self._armed)
+        arm(self._armed, [seam])
 
     def _await_death(self, seam: Seam) -> None:
         """Until somebody died there; then start that one again."""

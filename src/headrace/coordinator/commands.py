@@ -180,8 +180,7 @@ class Commands:
         """Ask for the end of a job. One that has ended stays as it is."""
 
         def work(conn: Connection) -> Known:
-            if known_job(conn, job_id).status not in JOB_ENDED:
-                jobs.want_cancel(conn, job_id)
+            if jobs.want_cancel(conn, job_id):
                 joblog.note(conn, job_id, "cancel is wanted", now_ms=self._clock.wall_ms())
                 wake.notify(conn)
             return known_job(conn, job_id)

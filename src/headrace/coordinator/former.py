@@ -87,6 +87,8 @@ def _by_savepoint(conn: Connection, job_id: str) -> Former:
         if (ended := history.latest(conn, job_id)) is not None:
             raise _left_none(job_id, ended.status)
         raise NotFound("job", job_id)
+    # A run that was cancelled before it began has left the savepoint as it was.
+    last = history.latest_run(conn, made.incarnation)
     return Former(
         job=Job(
             id=job_id,
@@ -101,7 +103,7 @@ def _by_savepoint(conn: Connection, job_id: str) -> Former:
             created_at_ms=made.made_at_ms,
             started_at_ms=None,
             ended_at_ms=made.made_at_ms,
-            run=made.run,
+            run=max(made.run, last.run if last else 0),
         ),
         made=made,
         spec=_spec(job_id, made.spec),

@@ -110,7 +110,8 @@ def _restored_before(conn: Connection, job_id: str, key: str) -> Job | Ended | N
                 f"the submission key belongs to job {other!r}, and {job_id!r} was asked to be "
                 "restored; give each submission a key of its own"
             )
-    if first is not None or (past is not None and past.run == 1):
+    # Once its rows were gone, a job goes on under the key of the restore that brought it back.
+    if (past.run == 1) if past is not None else (first is not None):
         raise Refused(
             f"the submission key is the one under which job {job_id!r} was first submitted; give "
             "the restore a key of its own"

@@ -171,6 +171,7 @@ def _open_sqlite(url: URL, *, ttl_s: float) -> Engine:
         # The driver would begin at the first write only, so that a read before it, such as the
         # check of a fence, is outside the transaction and proves nothing. Ours is the only BEGIN.
         connect_args={"isolation_level": None, "timeout": ttl_s * LOCK_SHARE},
+        hide_parameters=True,  # in errors, and so in logs: there are secrets among them
         pool_size=POOL_CONNECTIONS,
         max_overflow=POOL_OVERFLOW_CONNECTIONS,
         pool_timeout=ttl_s * WAIT_SHARE,
@@ -234,6 +235,7 @@ def _open_postgresql(url: URL, *, ttl_s: float) -> Engine:
     engine = create_engine(
         url,
         connect_args=_connect_args(url, ttl_s=ttl_s),
+        hide_parameters=True,  # in errors, and so in logs: there are secrets among them
         pool_size=POOL_CONNECTIONS,
         max_overflow=POOL_OVERFLOW_CONNECTIONS,
         pool_timeout=ttl_s * WAIT_SHARE,

@@ -97,8 +97,10 @@ def _new(job_id: str, number: int, opening: Collection[int]) -> dict[str, Any]:
     return {**named, "epoch": epoch, "positions": {}, "commits": {}}
 
 
-def want_cancel(conn: Connection, job_id: str) -> None:
-    conn.execute(update(jobs).where(jobs.c.id == job_id, OPEN_JOB).values(wanted_cancel=1))
+def want_cancel(conn: Connection, job_id: str) -> bool:
+    """False: there is no such job, or it has ended."""
+    wanted = update(jobs).where(jobs.c.id == job_id, OPEN_JOB).values(wanted_cancel=1)
+    return conn.execute(wanted).rowcount == 1
 
 
 def want_savepoint(conn: Connection, job_id: str) -> None:

@@ -6,6 +6,7 @@ finds its stage table gone, and its transaction is rolled back.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import replace
 
 from pyspark.sql import SparkSession
@@ -51,17 +52,13 @@ def forget(session: SparkSession, database: Database, target: TableName, at: Com
 def _stages(
     connection: Connection, target: TableName, at: CommitAt
 ) -> list[tuple[CommitAt, TableName]]:
-    """What is staged, by epoch. A name is a hash, so all that could be there are made."""
-    tables = tables_with(connection, target.schema, STAGE)
+    """What is staged, by epoch. A name is a hash, so all that could be there are made; a job may
+    have had millions of epochs, so none is kept that is not found."""
+    beginning = len(stage_prefix(at))
+    tables: defaultdict[str, list[TableName]] = defaultdict(list)
+    for table in tables_with(connection, target.schema, STAGE):
+        tables[table.table[:beginning]].append(table)
     if not tables:
         return []
-    epochs = [
-        replace(at, epoch_at=replace(at.epoch_at, epoch=epoch)) for epoch in range(at.epoch + 1)
-    ]
-    known = {stage_prefix(one): one for one in epochs}
-    beginning = len(stage_prefix(at))
-    return [
-        (known[table.table[:beginning]], table)
-        for table in tables
-        if table.table[:beginning] in known
-    ]
+    epochs = (replace(at, epoch_at=replace(at.epoch_at, epoch=n)) for n in range(at.epoch + 1))
+    return [(one, table) for one in epochs for table in tables.get(stage_prefix(one), ())]

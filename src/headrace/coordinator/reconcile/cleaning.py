@@ -8,23 +8,27 @@ is open. What fails is told in the record, and tried again later; others don't w
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from headrace.clock import Clock
 from headrace.coordinator.reconcile.ending import end_again, sweep_unrecorded
+from headrace.errors import Fenced, Unavailable
 from headrace.model.cleanup import CleanupStep, Retention, retry_pause_ms
 from headrace.model.ids import Ids
 from headrace.model.job import JOB_ENDED
 from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
+from headrace.model.text import without_nul
 from headrace.seams import seam
-from headrace.store import checkpoints, cleanups, jobs, tasks
+from headrace.store import checkpoints, cleanups, epochs, jobs, tasks
 from headrace.store.cleanups import Cleanup
 from headrace.store.engine import reading
-from headrace.store.jobs import Job
+from headrace.store.jobs import Job, Pipeline
 from headrace.store.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -52,12 +56,22 @@ class Cleaning:
         found = cleanups.lock(conn, key)
         if found is None:
             self._sweep(conn, key)
-        elif found.due_at_ms > self._clock.wall_ms():
-            return
-        elif found.step is CleanupStep.STATE:
-            self._clean_state(conn, found)
-        else:
-            self._clean_targets(conn, found)
+        elif found.due_at_ms <= self._clock.wall_ms():
+            self._carry_out(conn, found)
+
+    def _carry_out(self, conn: Connection, found: Cleanup) -> None:
+        """One step. Whatever is wrong with its rows is told in the record, and looked at later."""
+        step = self._clean_state if found.step is CleanupStep.STATE else self._clean_targets
+        try:
+            with conn.begin_nested():
+                step(conn, found)
+        except (Fenced, Unavailable, OperationalError):
+            raise  # the store is away, and no record is to blame
+        except Exception as error:
+            log.exception("cleanup broken off", extra=_facts(found.job_id, found.incarnation))
+            # An error of the driver may repeat a whole row, with the secrets in it.
+            reason = type(error.orig).__name__ if isinstance(error, DBAPIError) else repr(error)
+            self._failed(conn, found, without_nul(reason))
 
     def _sweep(self, conn: Connection, incarnation: str) -> None:
         job = cleanups.unrecorded_one(conn, incarnation)
@@ -72,8 +86,9 @@ class Cleaning:
             log.warning("cleanup without its job", extra=_facts(found.job_id, found.incarnation))
             cleanups.drop(conn, found.incarnation)
         elif self._is_settled(conn, found, job):
-            if found.task_id is not None:
+            if found.task_id is not None or found.failures:
                 end_again(conn, job)
+                found = self._committed_late(found)
             self._delete_state(conn, found, job)
 
     def _is_settled(self, conn: Connection, found: Cleanup, job: Job) -> bool:
@@ -83,17 +98,25 @@ class Cleaning:
             return False
         if not left_open:
             return True
-        pipeline = min(left_open)
+        # In turns: one whose sinks are away must not keep the others from being settled.
+        pipeline = sorted(left_open)[found.failures % len(left_open)]
         self._plan(conn, found, TaskKind.SETTLE, job_id=job.id, pipeline=pipeline)
         return False
+
+    def _committed_late(self, found: Cleanup) -> Cleanup:
+        """Somebody settled after the end, and may have a twin that is paused: marks stay on."""
+        kept_until_ms = self._clock.wall_ms() + self._retention.marks_kept_ms
+        return replace(found, targets_due_at_ms=max(found.targets_due_at_ms, kept_until_ms))
 
     def _delete_state(self, conn: Connection, found: Cleanup, job: Job) -> None:
         pipelines = jobs.pipelines_of(conn, job.id)
         # Of a run that a restore began after its rows were gone, the pipelines alone know.
         up_to = max(checkpoints.highest(conn, job.incarnation), *(p.epoch for p in pipelines))
-        began = job.run > 1 or any(p.task_id is not None for p in pipelines)
+        untouched = {p.number for p in pipelines if _is_untouched(conn, job, p)}
+        given = job.run > 1 or any(p.task_id is not None for p in pipelines)
+        began = given and len(untouched) < len(pipelines)
         seam("before state is deleted")
-        spec, secrets = jobs.raw_spec(conn, job.id), _sink_secrets(conn, job)
+        spec, secrets = _without(jobs.raw_spec(conn, job.id), untouched), _sink_secrets(conn, job)
         cleanups.to_targets(conn, found, up_to=up_to, spec=spec, secrets=secrets)
         if not began:  # no worker ever had it, so there is nothing at its targets
             cleanups.drop(conn, found.incarnation)
@@ -114,13 +137,17 @@ class Cleaning:
             return True
         if last is None or last.status is TaskStatus.SUCCESS:
             return False
+        self._failed(
+            conn, found, last.error or f"its task ended {last.status}, and nobody said why"
+        )
+        return True
+
+    def _failed(self, conn: Connection, found: Cleanup, error: str) -> None:
         failures = found.failures + 1
-        error = last.error or f"its task ended {last.status}, and nobody said why"
-        due_at_ms = now_ms + retry_pause_ms(failures)
+        due_at_ms = self._clock.wall_ms() + retry_pause_ms(failures)
         cleanups.failed(conn, found, failures=failures, error=error, due_at_ms=due_at_ms)
         facts = {**_facts(found.job_id, found.incarnation), "failures": failures, "reason": error}
         log.warning("cleanup failed", extra=facts)
-        return True
 
     def _plan(
         self,
@@ -145,6 +172,20 @@ class Cleaning:
             now_ms=now_ms,
         )
         cleanups.began(conn, found, task_id=task_id, due_at_ms=now_ms + LOOK_AGAIN_MS)
+
+
+def _is_untouched(conn: Connection, job: Job, pipeline: Pipeline) -> bool:
+    """Whether its epoch 0 is still to come. A restore begins with that, far below `up_to`: what a
+    FORGET task does not know of, it can't take away from that run."""
+    return pipeline.epoch < 0 and epochs.highest(conn, job.incarnation, pipeline.number) < 0
+
+
+def _without(spec: Mapping[str, Any], untouched: Collection[int]) -> Mapping[str, Any]:
+    """As it is stored, for it may be of a newer program."""
+    if not untouched:
+        return spec
+    kept = [p for p in spec.get("pipelines", ()) if p.get("number") not in untouched]
+    return {**spec, "pipelines": kept}
 
 
 def _sink_secrets(conn: Connection, job: Job) -> Mapping[str, Any]:

@@ -1,4 +1,8 @@
-"""The end of a job: cleanups, history and logs; savepoints that outlive the job's rows."""
+"""The end of a job: cleanups, history and logs; savepoints that outlive the job's rows.
+
+Programs before it can't read a FORGET task, and end jobs without a record of it: none of them may
+lead any more.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,11 @@ _KINDS = "kind IN ('FORGET', 'NOOP', 'PIPELINE', 'SETTLE')"
 _ENDED = "status IN ('CANCELED', 'FAILED', 'FINISHED', 'SAVEPOINT_DONE')"
 
 
+OLDEST_PROGRAM = "2"
+
+
 def upgrade() -> None:
+    _shut_out_older_programs()
     one = sa.Column("run", sa.Integer(), nullable=False, server_default=sa.text("1"))
     op.add_column("jobs", one)
     with op.batch_alter_table("tasks") as tasks:
@@ -35,6 +43,14 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("incarnation", "source", "number", name="pk_job_logs"),
     )
     op.create_index("ix_job_logs_incarnation_at_ms", "job_logs", ["incarnation", "at_ms"])
+
+
+def _shut_out_older_programs() -> None:
+    facts = sa.table("facts", sa.column("name"), sa.column("value"))
+    oldest = sa.update(facts).where(facts.c.name == "oldest_program")
+    op.execute(oldest.values(value=OLDEST_PROGRAM))
+    leases = sa.table("leases", sa.column("holder"), sa.column("epoch"))
+    op.execute(sa.update(leases).values(holder="", epoch=leases.c.epoch + 1))
 
 
 def _widen_savepoints() -> None:

@@ -1,0 +1,71 @@
+"""How long a commit may take: what committers are told is what marks are kept by (C2, E4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.coordinator.reconcile.cleaning import Cleaning
+from headrace.coordinator.reconcile.jobs import Jobs
+from headrace.model.cleanup import CleanupStep, Retention
+from headrace.model.task import TaskKind
+from headrace.protocol.payloads import PipelinePayload
+from tests.coordinator.desk import Desk
+from tests.coordinator.ended import DELAY_S, cleanup_of
+from tests.coordinator.specs import settled
+from tests.coordinator.streaming import done, left_open
+
+SHORT = Retention(commit_deadline_ms=90_000)
+
+
+@pytest.fixture
+def short_desk(desk: Desk) -> Desk:
+    desk.jobs = Jobs(desk.clock, desk.ids, ring_worker=desk.rung.append, retention=SHORT)
+    desk.cleaning = Cleaning(desk.clock, desk.ids, retention=SHORT)
+    return desk
+
+
+def told(desk: Desk, worker: str = "w1") -> tuple[TaskKind, float]:
+    """What comes with the one task that the worker is given now."""
+    [assignment] = desk.sync(worker).assignments
+    payload = PipelinePayload.model_validate(assignment.payload)
+    return assignment.kind, payload.commit_deadline_s
+
+
+@pytest.mark.req("E4")
+def test_an_execution_is_told_how_long_its_commits_may_take(short_desk: Desk) -> None:
+    short_desk.submit()
+    short_desk.register("w1")
+    short_desk.passes()
+
+    assert told(short_desk) == (TaskKind.PIPELINE, 90.0)
+
+
+@pytest.mark.req("E4")
+def test_so_is_who_settles_what_it_left_before_the_end_and_after_it(short_desk: Desk) -> None:
+    job = left_open(short_desk)
+    [before] = short_desk.tasks(job, TaskKind.SETTLE)
+    assert before.payload["commit_deadline_s"] == 90.0
+    short_desk.clock.advance(DELAY_S)
+    short_desk.clean()
+    short_desk.register("w1")
+
+    assert told(short_desk) == (TaskKind.SETTLE, 90.0)
+
+
+@pytest.mark.req("C2", "E4")
+def test_marks_outlive_by_as_much_a_commit_that_was_settled_after_the_end(short_desk: Desk) -> None:
+    job = left_open(short_desk)
+    incarnation = short_desk.job(job).incarnation
+    short_desk.clock.advance(3600)
+    short_desk.clean()
+    short_desk.register("w1")
+    claim = short_desk.claimed("w1")
+    short_desk.report("w1", settled(claim, completed=[done(claim, 2)]))
+    short_desk.clock.advance(60)
+    settled_by_ms = short_desk.clock.wall_ms()
+    short_desk.clean()
+
+    found = cleanup_of(short_desk, incarnation)
+    assert found is not None
+    assert found.step is CleanupStep.TARGETS
+    assert found.due_at_ms == settled_by_ms + SHORT.marks_kept_ms
