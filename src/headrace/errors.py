@@ -75,12 +75,12 @@ class NotFound(Refused):
 class LogsGone(NotFound):
     """A job is only left in the history: what was said about it went with its state."""
 
-    def __init__(self, job_id: str, status: str, ended: str) -> None:
+    def __init__(self, job_id: str, status: str, ended: str, *, failed: bool) -> None:
         self.kind, self.key = "job", job_id
         Refused.__init__(
             self,
             f"job {job_id!r} ended {status} at {ended}, and its log lines went with its state; "
-            f"`headrace job show {job_id}` has its error",
+            f"`headrace job show {job_id}` has {'its error' if failed else 'what is left of it'}",
         )
 
 

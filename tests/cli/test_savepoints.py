@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from headrace.cli.context import Context
 from headrace.cli.main import app
-from headrace.errors import JobFailed, Refused
+from headrace.errors import BadSetting, JobFailed, Refused
 from tests.cli import stand_in
 from tests.cli.machine import (
     JOB_FILE,
@@ -127,12 +127,15 @@ def test_an_interrupt_leaves_the_wait_and_not_the_savepoint() -> None:
     assert asked == ["POST", "GET"], "nothing was taken back"
 
 
-def run_against(answer: Answer, tmp_path: Path, *, mode: str = "BATCH") -> Result:
+def run_against(
+    answer: Answer, tmp_path: Path, *more: str, mode: str = "BATCH", restore: bool = True
+) -> Result:
     """`headrace run --restore`, at a coordinator that is there."""
     file = tmp_path / "job.conf"
     file.write_text(JOB_FILE.replace("BATCH", mode))
     context = Context(transport=Coordinators(a=answer).transport())
-    arguments = ["run", str(file), "--restore", "j1", "--coordinator", "http://a:1"]
+    restored = ["--restore", "j1"] if restore else []
+    arguments = ["run", str(file), *restored, "--coordinator", "http://a:1", *more]
     return CliRunner().invoke(app, arguments, obj=context)
 
 
@@ -149,6 +152,22 @@ def test_a_restore_says_what_is_new_in_the_file(tmp_path: Path) -> None:
     assert done.exit_code == 0
     assert "note: source 'b' is new" in done.stderr
     assert done.stdout.endswith("job j1 (demo) FINISHED in 2.0 s\n"), "no rate of another day"
+
+
+def test_a_job_may_be_given_an_id_and_keeps_it_when_it_is_restored(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST":
+            asked.append(json.loads(request.content)["job_id"])
+        return httpx2.Response(200, json=job_view("FINISHED", ended_at_ms=1_700_000_003_000))
+
+    assert run_against(answer, tmp_path, "--job-id", "nightly", restore=False).exit_code == 0
+    assert asked == ["nightly"]
+
+    both = run_against(answer, tmp_path, "--job-id", "nightly")
+    assert isinstance(both.exception, BadSetting)
+    assert len(asked) == 1, "nothing was sent"
 
 
 def test_a_savepoint_is_a_good_end_of_a_job_that_has_no_other(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from headrace.errors import NotFound, Refused
 from headrace.model.job import JobStatus
 from headrace.model.task import Claim
+from headrace.protocol.payloads import ForgetPayload
 from headrace.store.engine import reading
 from headrace.store.history import Ended
 from headrace.store.savepoints import of as savepoint_of_incarnation
@@ -37,6 +38,7 @@ from tests.coordinator.streaming import (
     stopped_with_savepoint,
     streaming,
 )
+from tests.coordinator.test_commands import with_secret
 
 BOUND_S = 20.0
 RACERS = 4
@@ -253,3 +255,30 @@ def test_a_failed_job_with_something_left_open_can_be_restored_instead_of_settle
     assert [left.epoch for left in payload.restore.open] == [2]
     assert desk.task(claim.task).pipeline == 1
     assert told(desk, job) is not None
+
+
+@pytest.mark.req("C2", "C6")
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_what_is_left_at_a_sink_that_a_restored_job_has_no_longer_is_forgotten(
+    desk: Desk, *, cleaned: bool
+) -> None:
+    made = with_secret()
+    job, claim = desk.given(made)
+    epoch(desk, claim, 1)
+    desk.report("w1", failed(claim))
+    desk.passes()
+    incarnation = desk.job(job).incarnation
+    if cleaned:
+        wait_and_clean(desk)
+    restored(desk, job, spec())
+    assert cleanup_of(desk, incarnation) is None, "the job goes on"
+
+    assignment = at_its_targets(desk, f"{incarnation}#1")
+
+    payload = ForgetPayload.model_validate(assignment.payload)
+    assert (payload.incarnation, payload.up_to) == (incarnation, 1)
+    assert [sink.name for p in payload.pipelines for sink in p.sinks] == ["Iceberg-1"]
+    assert payload.secrets == made.secrets
+    desk.report("w1", succeeded(assignment.claim))
+    assert rows(desk, "cleanups") == {}
+    assert desk.status(job) is not JobStatus.FAILED

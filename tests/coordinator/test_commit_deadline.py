@@ -53,6 +53,20 @@ def test_so_is_who_settles_what_it_left_before_the_end_and_after_it(short_desk: 
 
 
 @pytest.mark.req("C2", "E4")
+def test_marks_are_kept_by_the_longest_deadline_that_a_task_was_given(desk: Desk) -> None:
+    long = Retention(commit_deadline_ms=7_200_000)
+    desk.jobs = Jobs(desk.clock, desk.ids, ring_worker=desk.rung.append, retention=long)
+    job, claim = desk.given()
+    desk.take_over()
+    desk.finish("w1", claim)
+    desk.passes()
+
+    found = cleanup_of(desk, desk.job(job).incarnation)
+    assert found is not None
+    assert found.targets_due_at_ms - found.made_at_ms == 2 * 7_200_000
+
+
+@pytest.mark.req("C2", "E4")
 def test_marks_outlive_by_as_much_a_commit_that_was_settled_after_the_end(short_desk: Desk) -> None:
     job = left_open(short_desk)
     incarnation = short_desk.job(job).incarnation

@@ -12,9 +12,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption, pairs_of
+from headrace.errors import BadSetting
 
 if TYPE_CHECKING:
     from headrace.model.jobspec import JobSpec
+
+
+JobIdOption = Annotated[
+    str | None, typer.Option(metavar="JOB", help="Id of the job.  [default: a new one]")
+]
 
 
 def run(
@@ -25,6 +31,7 @@ def run(
         typer.Option("--variable", "-i", metavar="NAME=VALUE", help="For ${NAME} in the file."),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the job, over the file's.")] = None,
+    job_id: JobIdOption = None,
     coordinator: CoordinatorOption = None,
     conf: Annotated[
         list[str] | None,
@@ -41,6 +48,8 @@ def run(
 ) -> None:
     """Run a job, here or where headrace is running."""
     cli = Context.of(ctx, output)
+    if job_id is not None and restore is not None:
+        raise BadSetting("a restored job keeps its id; leave --job-id out")
     spec = _read(job_file, variables=pairs_of(variables or [], "-i"), name=name)
     from headrace.cli import job_run
 
@@ -50,11 +59,8 @@ def run(
     place = job_run.find_place(
         cli, coordinator=coordinator, spark_conf=pairs_of(conf or [], "--conf"), home=home
     )
-    order = job_run.Order(spec, restore)
-    if detach:
-        job_run.detach(cli, order, place)
-    else:
-        job_run.carry_out(cli, order, place)
+    carry_out = job_run.detach if detach else job_run.carry_out
+    carry_out(cli, job_run.Order(spec, restore, job_id), place)
 
 
 def _read(path: Path, *, variables: Mapping[str, str], name: str | None) -> JobSpec:

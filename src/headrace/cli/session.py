@@ -40,6 +40,7 @@ class Order:
 
     spec: JobSpec
     restore: str | None = None
+    job_id: str | None = None  # None: the coordinator makes one
 
     @property
     def is_endless(self) -> bool:
@@ -51,7 +52,9 @@ def submit(client: Client, order: Order, note: Callable[[str], None]) -> JobView
     key = secrets.token_hex(16)
     body = order.spec.model_dump(mode="json")
     group = DEFAULT_GROUP if order.restore is None else None  # it stays in the one it had
-    view = client.submit_job(body, submission_key=key, group=group, restore=order.restore)
+    view = client.submit_job(
+        body, submission_key=key, group=group, restore=order.restore, job_id=order.job_id
+    )
     for text in view.notes:
         note(f"note: {text}")
     return view

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from headrace.coordinator.payloads import unreadable
-from headrace.errors import NotFound, Refused
+from headrace.errors import NotFound, Refused, StoreUnavailable
 from headrace.model.epoch import EpochKind
 from headrace.model.job import JOB_ENDED, JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec
@@ -50,8 +50,11 @@ class Former:
 def lock_former(conn: Connection, job_id: str) -> None:
     """From now on nobody else restores it, or cleans it up, until the transaction ends."""
     if (job := jobs.get(conn, job_id)) is not None:
-        cleanups.lock(conn, job.incarnation)
-        if restores.lock(conn, job_id) is not None:
+        record = cleanups.lock(conn, job.incarnation)
+        if (locked := restores.lock(conn, job_id)) is not None:
+            if record is None and cleanups.get(conn, locked.incarnation) is not None:
+                # It ended in between: a cleaner may have the record, and wait for the job.
+                raise StoreUnavailable(f"job {job_id!r} ended at this moment; try again")
             return
     if (made := savepoints.lock(conn, job_id)) is not None:
         cleanups.lock(conn, made.incarnation)

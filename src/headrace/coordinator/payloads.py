@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from headrace.coordinator.attempts import Place, place_of
 from headrace.coordinator.ready import ready_of
 from headrace.errors import Refused
+from headrace.model.cleanup import incarnation_of
 from headrace.model.epoch import COMMIT_DEADLINE_S
 from headrace.model.job import JobStatus
 from headrace.model.jobspec import JobSpec
@@ -88,16 +89,16 @@ def _pipeline(conn: Connection, place: Place) -> dict[str, Any]:
 
 
 def _forget(conn: Connection, task: Task) -> dict[str, Any]:
-    incarnation = str(task.payload["incarnation"])
-    cleanup = cleanups.get(conn, incarnation)
+    key = str(task.payload["incarnation"])
+    cleanup = cleanups.get(conn, key)
     if cleanup is None:
-        raise Refused(f"incarnation {incarnation!r} is cleaned already, or goes on")
-    stored, secrets = cleanups.reach(conn, incarnation)
+        raise Refused(f"incarnation {key!r} is cleaned already, or goes on")
+    stored, secrets = cleanups.reach(conn, key)
     spec = JobSpec.model_validate(stored, extra="ignore")
     owners = cleanups.owners(conn, most=OWNERS_MAX + 1)
     payload = ForgetPayload(
         job=cleanup.job_id,
-        incarnation=incarnation,
+        incarnation=incarnation_of(key),
         env=spec.env,
         pipelines=spec.pipelines,
         secrets=dict(secrets),

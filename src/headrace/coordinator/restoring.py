@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from headrace.coordinator.former import Former, find_former, lock_former
+from headrace.coordinator.former_sinks import record_former_sinks
 from headrace.coordinator.known import now_of
 from headrace.coordinator.unopened import UNOPENED, is_unopened
 from headrace.errors import Refused
@@ -50,7 +51,8 @@ def restore(
     left_open = _prepared_ones(conn, job, now_ms=now_ms)
     check_restore(job_id, old, spec, left_open=left_open)
     starts = _starts(former, spec, left_open=left_open)
-    # It goes on, so nothing of it is to be deleted any more (C6).
+    record_former_sinks(conn, former, spec, now_ms=now_ms)
+    # It goes on, so nothing else of it is to be deleted any more (C6).
     cleanups.drop(conn, job.incarnation)
     _begin_again(conn, former, spec, starts, key=submission_key, group=group, now_ms=now_ms)
     # Who was ready in an epoch that goes on is so still; who became so later is not (K3).

@@ -43,6 +43,16 @@ class Retention:
         return 2 * self.commit_deadline_ms
 
 
+def former_key(incarnation: str, run: int) -> str:
+    """Of the record for sinks that a job had until this run, and has no longer."""
+    return f"{incarnation}#{run}"
+
+
+def incarnation_of(key: str) -> str:
+    """Whose record it is."""
+    return key.partition("#")[0]
+
+
 def retry_pause_ms(failures: int) -> int:
     """How long a cleanup rests that failed so often."""
     return min(RETRY_PAUSE_MS << min(max(failures - 1, 0), 16), RETRY_PAUSE_MAX_MS)

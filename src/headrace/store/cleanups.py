@@ -102,6 +102,34 @@ def add(conn: Connection, job: Job, *, due_at_ms: int, targets_due_at_ms: int, n
     )
 
 
+def add_targets(
+    conn: Connection,
+    job: Job,
+    *,
+    key: str,
+    spec: Mapping[str, Any],
+    secrets: Mapping[str, Any],
+    up_to: int,
+    due_at_ms: int,
+    now_ms: int,
+) -> None:
+    """Record that what the job left at some targets is to go, while the job itself goes on."""
+    insert_new(
+        conn,
+        cleanups,
+        incarnation=key,
+        job_id=job.id,
+        group_name=job.group,
+        step=CleanupStep.TARGETS,
+        made_at_ms=now_ms,
+        due_at_ms=due_at_ms,
+        targets_due_at_ms=due_at_ms,
+        up_to=up_to,
+        spec=dict(spec),
+        secrets=dict(secrets),
+    )
+
+
 def get(conn: Connection, incarnation: str) -> Cleanup | None:
     row = _GET.row(conn, {"of": incarnation})
     return _to_cleanup(row) if row else None

@@ -99,8 +99,7 @@ def writing_on(conn: Connection) -> Generator[None]:
 def open_session(engine: Engine) -> psycopg.Connection[Any]:
     """Open a PostgreSQL session of its own, in autocommit mode, which the pool never reuses.
 
-    For what belongs to a session: an advisory lock, a LISTEN. Wrap its use in `store_errors`.
-    The caller closes it.
+    For what belongs to a session: an advisory lock, a LISTEN. Use it in `store_errors`; close it.
     """
     pooled = engine.raw_connection()
     pooled.detach()

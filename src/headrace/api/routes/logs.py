@@ -92,4 +92,5 @@ def _found(conn: Connection, job_id: str) -> Job:
     found = known_job(conn, job_id)
     if isinstance(found, Job):
         return found
-    raise LogsGone(job_id, found.status, utc(found.ended_at_ms))
+    failed = found.error is not None
+    raise LogsGone(job_id, found.status, utc(found.ended_at_ms), failed=failed)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from headrace.coordinator.reconcile.saving import completed, keep
 from headrace.model.cleanup import Retention
-from headrace.store import cleanups, history, jobs, savepoints
+from headrace.store import cleanups, history, jobs, savepoints, tasks
 from headrace.store.history import Ended
 from headrace.store.jobs import Job, Pipeline
 
@@ -39,9 +39,15 @@ def record_cleanup(conn: Connection, job: Job, retention: Retention) -> bool:
         conn,
         job,
         due_at_ms=ended_at_ms + retention.state_cleanup_delay_ms,
-        targets_due_at_ms=ended_at_ms + retention.marks_kept_ms,
+        targets_due_at_ms=ended_at_ms + max(retention.marks_kept_ms, _marks_needed_ms(conn, job)),
         now_ms=ended_at_ms,
     )
+
+
+def _marks_needed_ms(conn: Connection, job: Job) -> int:
+    """Its tasks may have been given a longer deadline, by a leader that was told another one."""
+    given_s = [float(t.payload.get("commit_deadline_s", 0)) for t in tasks.of_job(conn, job.id)]
+    return round(2000 * max(given_s, default=0.0))
 
 
 def sweep_unrecorded(conn: Connection, job: Job, retention: Retention) -> None:
