@@ -54,7 +54,7 @@ def test_rows_stay_and_everything_hidden_goes(session: SparkSession, tmp_path: P
 
 
 @pytest.mark.req("C2", "E6")
-def test_what_is_staged_and_not_spent_is_refused_and_can_still_be_committed(
+def test_what_was_given_up_is_spent_by_an_abort_and_deleted_and_what_is_above_is_not(
     session: SparkSession, tmp_path: Path
 ) -> None:
     folder = tmp_path / "out"
@@ -62,11 +62,13 @@ def test_what_is_staged_and_not_spent_is_refused_and_can_still_be_committed(
     committed(session, to, 1)
     handle = to.stage(session, numbers(session, 4, first=20), at(2)).handle
 
-    with pytest.raises(Refused, match=r"/1/2/LocalFile-1 is not spent"):
-        to.forget(session, at(2, "f.1"), owners=None)
-    to.forget(session, at(1, "f.1"), owners=None)
+    later = to.stage(session, numbers(session, 4, first=30), at(3)).handle
 
-    assert not to.commit(session, handle, at(2)).already
+    to.forget(session, at(2, "f.1"), owners=None)
+
+    with pytest.raises(Refused, match="gone or damaged"):
+        to.commit(session, handle, at(2))
+    assert not to.commit(session, later, at(3)).already
     assert len(lines(folder)) == 8
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from headrace import seams
-from headrace.errors import Refused
+from headrace.errors import Refused, TokenSpent
 from headrace.formats.files.commit import abort, commit, look
 from headrace.formats.files.filesystem import LocalFiles
 from headrace.formats.files.forget import forget, forget_strays
-from headrace.formats.files.manifest import Handle
+from headrace.formats.files.manifest import Handle, SpentBy
 from headrace.formats.files.places import Places
 from headrace.model.epoch import STRAY_GRACE_S, EpochAt
 from tests.unit.test_file_commit import Crash, crash, of, shown, staged
@@ -90,20 +90,28 @@ def test_renames_that_nobody_finished_are_finished_first(files: LocalFiles, root
 
 
 @pytest.mark.req("C2", "E6")
-def test_what_is_staged_and_not_spent_is_refused_by_name_and_nothing_is_deleted(
+def test_what_was_given_up_and_never_aborted_here_is_spent_before_it_is_deleted(
     files: LocalFiles, root: Path
 ) -> None:
+    """A restore gives up what was only planned, in the store alone."""
     committed(files, places(1))
     handle = staged(files, places(2))
-    before = hidden(root)
+    seams.arm("before leftovers are deleted", crash)
+    with pytest.raises(Crash):
+        forget(files, places(2, "f.1"))
+    spent = look(files, places(2))
+    assert spent is not None
+    assert spent.by is SpentBy.ABORT
+    with pytest.raises(TokenSpent):
+        commit(files, places(2), handle)
 
-    with pytest.raises(
-        Refused, match=rf"{OURS}/1/2/LocalFile-1 is not spent .* {places(2).folder}"
-    ):
-        forget(files, places(2))
+    seams.disarm_all()
+    forget(files, places(2, "f.1"))
 
-    assert hidden(root) == before
-    assert not commit(files, places(2), handle).already
+    assert hidden(root) == []
+    with pytest.raises(Refused, match="gone or damaged"):
+        commit(files, places(2), handle)
+    assert shown(files) == of("t1.1")
 
 
 @pytest.mark.req("C2")

@@ -114,7 +114,8 @@ class Sink(Protocol):
 
     def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
         """The job has ended for good: sweep what is left of every epoch up to `at.epoch`, then
-        remove their marks. Every token of theirs is spent, and every committer too old to commit.
+        remove their marks. Every token of theirs is spent or given up in the store, which an abort
+        then tells the target; and every committer is too old to commit.
 
         Above `at.epoch` nothing is touched: a restored job goes on there. `owners`: incarnations
         that have one; what others left and nobody touched for STRAY_GRACE_S goes, too. Said

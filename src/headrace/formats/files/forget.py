@@ -11,8 +11,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from urllib.parse import quote
 
-from headrace.errors import Refused
-from headrace.formats.files.commit import replay
+from headrace.formats.files.commit import abort, replay
 from headrace.formats.files.filesystem import FileInfo, FileSystem
 from headrace.formats.files.manifest import read_manifest
 from headrace.formats.files.places import HIDDEN, Places
@@ -27,12 +26,12 @@ _MANIFEST = ".json"
 def forget(files: FileSystem, at: Places) -> None:
     """Sweep every epoch up to `at.epoch`, then delete their manifests and the empty folders.
 
-    `Refused` when one of them is staged and not spent; nothing is deleted then.
+    One that is staged and not spent was given up in the store: an abort spends its token first.
     """
     folder = at.sink_folder
     epochs = [n for n in _epochs(files, folder) if n <= at.epoch]
     for epoch in epochs:
-        _check_spent(files, _of(at, epoch))
+        _give_up(files, _of(at, epoch))
     seam("before leftovers are deleted")
     for epoch in epochs:
         _finish(files, f"{folder}/{epoch}")
@@ -85,13 +84,11 @@ def _epochs(files: FileSystem, folder: str) -> list[int]:
     return sorted(int(name) for name in names if name.isdecimal())
 
 
-def _check_spent(files: FileSystem, places: Places) -> None:
+def _give_up(files: FileSystem, places: Places) -> None:
     staged = next(files.files(places.epoch_folder, hidden=True), None)
     if staged is not None and not files.exists(places.manifest):
-        raise Refused(
-            f"{places.token} is not spent at {files.root}, and {staged.path} is staged for it; "
-            "nothing was deleted"
-        )
+        log.info("given up and never aborted here", extra={"token": places.token})
+        abort(files, places)
 
 
 def _finish(files: FileSystem, epoch_folder: str) -> None:

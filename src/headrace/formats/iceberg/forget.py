@@ -18,8 +18,9 @@ from urllib.parse import quote
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from headrace.errors import Refused, Unavailable
+from headrace.errors import Unavailable
 from headrace.formats.iceberg.catalogs import TableMissing, TableRef, load_table, metadata_of
+from headrace.formats.iceberg.commit import spend_by_abort
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_classes, java_message, jvm
 from headrace.formats.iceberg.reading import all_data_files
 from headrace.formats.iceberg.sweep import lists_prefixes, marker_of, paths_inside
@@ -53,7 +54,7 @@ class _Staged:
 def forget(session: SparkSession, ref: TableRef, at: CommitAt) -> None:
     """Sweep every epoch up to `at.epoch`, then remove their marks.
 
-    `Refused` when one of them is staged and not spent; nothing is deleted then.
+    One that is staged and not spent was given up in the store: an abort spends its token first.
     """
     try:
         table = load_table(session, ref)
@@ -82,10 +83,8 @@ def _leftovers(session: SparkSession, ref: TableRef, table: Any, at: CommitAt) -
         taken = {one.taken} if one.taken else _of_epoch(referred, one.at.epoch)
         left = one.executions if _is_aborted(one) else one.executions - taken
         if left and one.spent is None:
-            raise Refused(
-                f"{one.at.token} is not spent at {ref}, and execution {min(left)} has staged files "
-                "for it; nothing was deleted"
-            )
+            log.info("given up and never aborted here", extra={"token": one.at.token})
+            spend_by_abort(session, ref, one.at)
         folder = one.at.epoch_folder(location)
         folders += [f"{folder}{execution}/" for execution in sorted(left)]
     return folders

@@ -1,0 +1,42 @@
+"""Partitions are called as Iceberg calls them, without asking it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from headrace.formats.iceberg.partitions import Partitions, partition_path
+from headrace.model.tables.files import Partition
+
+
+@pytest.mark.parametrize(
+    ("transform", "value", "told"),
+    [
+        ("identity", 7, "7"),
+        ("identity", None, "null"),
+        ("identity", True, "true"),
+        ("identity", "a b/c=d*~", "a+b%2Fc%3Dd*%7E"),
+        ("year", 0, "1970"),
+        ("year", -1, "1969"),
+        ("month", 0, "1970-01"),
+        ("month", -1, "1969-12"),
+        ("month", 673, "2026-02"),
+        ("day", "2026-01-31", "2026-01-31"),
+        ("hour", -1, "1969-12-31-23"),
+        ("hour", 0, "1970-01-01-00"),
+        ("bucket[16]", 3, "3"),
+        ("void", None, "null"),
+    ],
+)
+def test_values_are_told_by_their_transform(transform: str, value: Any, told: str) -> None:
+    assert partition_path([("f", transform)], [value]) == f"f={told}"
+
+
+def test_a_partition_is_made_once_and_specs_are_told_apart() -> None:
+    partitions = Partitions({0: [("p", "identity")], 1: [("p", "identity")], 2: []})
+    first = partitions.of({"spec-id": 0, "partition": [1]})
+
+    assert partitions.of({"spec-id": 0, "partition": [1]}) is first
+    assert partitions.of({"spec-id": 1, "partition": [1]}) == Partition(1, "p=1")
+    assert partitions.of({"spec-id": 2, "partition": []}) == Partition(2, "")
