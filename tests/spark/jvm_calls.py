@@ -4,7 +4,7 @@
 
 py4j resolves overloaded methods by the order in which a JVM happens to list them, so a call that
 worked in one JVM may not in the next. Each round starts one, runs stage, commit, refusal, abort,
-sweep, opening, reading, cancel and progress in it, and says how long that took.
+sweep, opening, reading, optimizing, cancel and progress in it, and says how long that took.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import tempfile
 import time
 
 import pytest
+from pyspark.sql import SparkSession
 
 from headrace.config import Settings
 from headrace.errors import TokenSpent
+from headrace.formats.iceberg import replace as optimizing
 from headrace.formats.iceberg.catalogs import load_table
 from headrace.formats.iceberg.commit import commit
 from headrace.formats.iceberg.create import TableDefinition
@@ -27,6 +29,7 @@ from headrace.formats.iceberg.token import CommitAt
 from headrace.model.epoch import EpochAt
 from headrace.worker.spark import WarmSpark, start_spark, task_session
 from tests.spark.lake import Lake
+from tests.spark.written import MERGE_ON_READ, Written
 
 TIMES = 5
 
@@ -48,6 +51,7 @@ def all_calls(warm: WarmSpark, warehouse: str) -> None:
             commit(session, lake.ref, spent, aborted)
         assert lake.count() == 10
         opens_and_reads(lake)
+        optimizes(session, warehouse)
         warm.cancel("calls")
         assert warm.rows_written("calls") is None
         assert warm.tasks_finished("none") == (-1, 0)
@@ -74,6 +78,23 @@ def opens_and_reads(lake: Lake) -> None:
     at = CommitAt(EpochAt("1" * 32, 1, 0, "t1.1"), "Iceberg-1")
     assert not open_table(session, lake.ref, opening, wanted, at).already
     assert lake.count() == 0
+
+
+def optimizes(session: SparkSession, warehouse: str) -> None:
+    """Scan, choose, rewrite, replace, conflict and abort, with every kind of delete."""
+    for version in ("2", "3"):
+        properties = {"format-version": version, **MERGE_ON_READ}
+        written = Written(session, warehouse, partitioned="p", properties=properties)
+        written.append(0)
+        written.append(10)
+        written.sql("DELETE FROM {t} WHERE id = 3")
+        written.delete_named(["4"], partition="p=0")
+        assert len(written.scan("p = 0 AND id < 5").files) == 1
+        groups = written.rewritten()
+        written.sql("DELETE FROM {t} WHERE id = 6")
+        assert len(written.replace(groups).conflicts) == 1
+        optimizing.abort(session, written.ref, written.at(2))
+        assert written.ids() == [n for n in range(20) if n not in (3, 4, 6)]
 
 
 def main(times: int) -> None:

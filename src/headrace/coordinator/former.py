@@ -17,7 +17,8 @@ from headrace.errors import NotFound, Refused, StoreUnavailable
 from headrace.model.epoch import EpochKind
 from headrace.model.job import JOB_ENDED, JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec
-from headrace.store import cleanups, epochs, history, jobs, restores, savepoints
+from headrace.store import cleanups, epochs, history, jobs, restores, savepoints, tasks
+from headrace.store.cleanups import Cleanup
 from headrace.store.jobs import Job, Pipeline
 from headrace.store.savepoints import Savepoint
 
@@ -50,14 +51,22 @@ class Former:
 def lock_former(conn: Connection, job_id: str) -> None:
     """From now on nobody else restores it, or cleans it up, until the transaction ends."""
     if (job := jobs.get(conn, job_id)) is not None:
-        record = cleanups.lock(conn, job.incarnation)
+        record = _lock_record(conn, job.incarnation)
         if (locked := restores.lock(conn, job_id)) is not None:
             if record is None and cleanups.get(conn, locked.incarnation) is not None:
                 # It ended in between: a cleaner may have the record, and wait for the job.
                 raise StoreUnavailable(f"job {job_id!r} ended at this moment; try again")
             return
     if (made := savepoints.lock(conn, job_id)) is not None:
-        cleanups.lock(conn, made.incarnation)
+        _lock_record(conn, made.incarnation)
+
+
+def _lock_record(conn: Connection, incarnation: str) -> Cleanup | None:
+    """Its task first, as a report about that does: two orders would be a deadlock."""
+    found = cleanups.get(conn, incarnation)
+    if found is not None and found.task_id is not None:
+        tasks.lock(conn, [found.task_id])
+    return cleanups.lock(conn, incarnation)
 
 
 def find_former(conn: Connection, job_id: str) -> Former:
