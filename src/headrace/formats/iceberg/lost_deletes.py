@@ -1,0 +1,62 @@
+"""Would a commit lose an equality delete that came after the plan? Pure.
+
+A commit drops delete files older than every data file it finds, and Iceberg (as of 1.12; its pull
+request 10962 is open) does not count the files that the same commit adds. New files with the
+sequence number of the plan may still need such a delete: without it deleted rows would be back.
+Told from snapshot summaries alone, and in doubt the answer is yes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace.formats.iceberg.token import COMMIT
+
+Snapshot = Mapping[str, Any]
+
+
+def would_lose(metadata: Mapping[str, Any], *, planned: int, replaced: int) -> bool:
+    """`replaced`: how many data files of the planned snapshot the commit takes away."""
+    snapshots = {one["snapshot-id"]: one for one in metadata.get("snapshots", ())}
+    since = _since(snapshots, metadata.get("current-snapshot-id"), planned)
+    came = [_sequence(one) for one in since if _count(one, "added-equality-deletes")]
+    if not came:
+        return False
+    kept = _oldest_kept(snapshots.get(planned), since, replaced)
+    last = int(metadata.get("last-sequence-number", 0))
+    oldest = last if kept is None else min(kept, last)
+    return any(sequence < oldest for sequence in came)
+
+
+def _since(
+    snapshots: Mapping[int, Snapshot], current: int | None, planned: int
+) -> Sequence[Snapshot]:
+    """The snapshots after the planned one, as far as they are known, newest first."""
+    found: list[Snapshot] = []
+    while current is not None and current != planned and current in snapshots:
+        found.append(snapshots[current])
+        current = snapshots[current].get("parent-snapshot-id")
+    return found
+
+
+def _oldest_kept(planned: Snapshot | None, since: Sequence[Snapshot], replaced: int) -> int | None:
+    """The lowest sequence number known to be of a file that stays; None: none is known."""
+    if any(_count(one, "deleted-data-files") and not _is_ours(one) for one in since):
+        return None
+    if planned is not None and _count(planned, "total-data-files") > replaced:
+        return _sequence(planned)
+    return min((_sequence(one) for one in since if _count(one, "added-data-files")), default=None)
+
+
+def _is_ours(snapshot: Snapshot) -> bool:
+    """Another commit of a process: what it took away it gave back with the old number."""
+    return snapshot["summary"].get("operation") == "replace" and COMMIT in snapshot["summary"]
+
+
+def _count(snapshot: Snapshot, name: str) -> int:
+    return int(snapshot.get("summary", {}).get(name, 0))
+
+
+def _sequence(snapshot: Snapshot) -> int:
+    return int(snapshot.get("sequence-number", 0))

@@ -1,0 +1,274 @@
+"""Replace files by what they were rewritten to, once, fenced by the process's token.
+
+Rows do not change, so new files keep the sequence number of the planned snapshot: an equality
+delete that came meanwhile still applies to them. Groups that conflict with what others did are
+named and left out, and the rest is committed. Staged files go only after the token is spent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+
+from headrace.clock import Clock
+from headrace.errors import Refused, TokenSpent
+from headrace.formats.iceberg.catalogs import TableMissing, TableRef, load_table
+from headrace.formats.iceberg.commit import Change, Guard, look, spend, spend_by_abort
+from headrace.formats.iceberg.conflicts import Conflict, Group, find_conflicts, loses_deletes
+from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_message, jvm
+from headrace.formats.iceberg.process import ProcessAt
+from headrace.formats.iceberg.reading import all_data_files
+from headrace.formats.iceberg.records import (
+    DeleteKey,
+    data_files,
+    delete_files,
+    delete_key,
+    references,
+)
+from headrace.formats.iceberg.rewrite import check_same_table
+from headrace.formats.iceberg.sweep import lists_prefixes, marker_of, paths_inside
+from headrace.formats.iceberg.token import Spent, SpentBy
+from headrace.model.epoch import COMMIT_DEADLINE_S
+
+log = logging.getLogger(__name__)
+
+GROUPS = "headrace.groups"  # in the snapshot's summary: which groups it replaced
+
+
+@dataclass(frozen=True, slots=True)
+class Replaced:
+    already: bool  # the token was spent by somebody else's commit of the same process
+    snapshot: int | None  # None: nothing was committed, or its snapshot was expired since
+    groups: frozenset[int] | None  # replaced; None: spent, and no snapshot is left that tells
+    conflicts: Mapping[int, str]  # not replaced, and to be planned again, with the reason
+
+
+def replace(
+    session: SparkSession,
+    ref: TableRef,
+    groups: Sequence[Group],
+    at: ProcessAt,
+    *,
+    before: Sequence[Group] = (),
+    clock: Clock | None = None,
+    deadline_s: float = COMMIT_DEADLINE_S,
+) -> Replaced:
+    """Replace all groups in one commit, without those that conflict. `TokenSpent` after an abort.
+
+    `before`: groups of the same plan that an earlier commit has replaced; a delete file that only
+    they and these needed goes. When every group conflicts, nothing is committed and the token is
+    still unspent: the process is to be aborted.
+    """
+    left, conflicts = list(groups), dict[int, str]()
+    while left:  # each time round at least one group less
+        change = _Replacement(session, ref, left, before).change(at)
+        try:
+            outcome = spend(session, ref, at.commit_at, change, clock=clock, deadline_s=deadline_s)
+        except Conflict as conflict:
+            log.info("groups conflict", extra={"table": str(ref), "groups": conflict.reasons})
+            conflicts |= conflict.reasons
+            left = [group for group in left if group.number not in conflict.reasons]
+            continue
+        return _told(ref, at, outcome.spent, conflicts, already=outcome.already)
+    return Replaced(already=False, snapshot=None, groups=frozenset(), conflicts=conflicts)
+
+
+def look_replaced(session: SparkSession, ref: TableRef, at: ProcessAt) -> Replaced | None:
+    """Ask the table whether this process has replaced its files; None while its token is unspent.
+
+    `TokenSpent`: it was aborted.
+    """
+    spent = look(session, ref, at.commit_at)
+    return None if spent is None else _told(ref, at, spent, {}, already=True)
+
+
+def _told(
+    ref: TableRef, at: ProcessAt, spent: Spent, conflicts: Mapping[int, str], *, already: bool
+) -> Replaced:
+    if spent.by is SpentBy.ABORT:
+        raise TokenSpent(at.token, str(ref))
+    groups = _numbers(spent.summary[GROUPS]) if GROUPS in spent.summary else None
+    return Replaced(already, spent.snapshot, groups, conflicts)
+
+
+class _Guarded:
+    """A guard that also refuses to lose deletes; asked anew for every attempt, as the guard is."""
+
+    def __init__(self, guard: Guard, loses_deletes: Callable[[], bool]) -> None:
+        self._guard, self._loses_deletes = guard, loses_deletes
+
+    def validate(self, snapshots: Any) -> bool:
+        return self._guard.validate(snapshots) and not self._loses_deletes()
+
+    def errorMessage(self) -> str:  # noqa: N802 - Java's name
+        return f"{self._guard.errorMessage()}, or an equality delete would be lost"
+
+    class Java:
+        implements: ClassVar[list[str]] = ["org.apache.iceberg.SnapshotAncestryValidator"]
+
+
+class _Update:
+    """Iceberg's update of a table, as far as `commit` uses it, with the stricter guard."""
+
+    def __init__(self, update: Any, loses_deletes: Callable[[], bool]) -> None:
+        self._update, self._loses_deletes = update, loses_deletes
+
+    def set(self, key: str, value: str) -> _Update:
+        self._update.set(key, value)
+        return self
+
+    def validateWith(self, guard: Guard) -> None:  # noqa: N802 - Java's name
+        self._update.validateWith(_Guarded(guard, self._loses_deletes))
+
+    def commit(self) -> None:
+        self._update.commit()
+
+
+class _Replacement:
+    """One commit of some groups. Begun anew for each try, on the table as it is then."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        ref: TableRef,
+        groups: Sequence[Group],
+        before: Sequence[Group],
+    ) -> None:
+        self._session, self._ref = session, ref
+        self._groups, self._before = groups, before
+        self._refused = False
+
+    def change(self, at: ProcessAt) -> Change:
+        return Change(SpentBy.DATA, at.execution, self._begin)
+
+    def _begin(self, table: Any, transaction: Any) -> Any:
+        if self._refused:  # the first try did not land: is it because of what others changed?
+            reasons = find_conflicts(self._session, table, self._groups)
+            if reasons:
+                raise Conflict(str(self._ref), reasons)
+        self._refused = True
+        first = self._groups[0].bins[0]
+        bins = [inputs for group in self._groups for inputs in group.bins]
+        for inputs in bins:
+            check_same_table(table, self._ref, inputs)
+            if inputs.snapshot != first.snapshot:
+                raise Refused(
+                    f"bins of {self._ref} were planned from snapshots {first.snapshot} and "
+                    f"{inputs.snapshot}; replace them in two commits"
+                )
+        added = [file for group in self._groups for made in group.rewritten for file in made.added]
+        self._check_there(table, added)
+        session = self._session
+        update = transaction.newRewrite().validateFromSnapshot(first.snapshot)
+        update = update.dataSequenceNumber(first.sequence)
+        update.rewriteFiles(
+            data_files(session, table, [task["data-file"] for one in bins for task in one.tasks]),
+            delete_files(session, table, dangling(self._groups, self._before)),
+            data_files(session, table, added),
+            jvm(session).java.util.HashSet(),
+        )
+        update.set(GROUPS, _ranges(group.number for group in self._groups))
+        return _Update(update, self._loses_deletes)
+
+    def _loses_deletes(self) -> bool:
+        table = load_table(self._session, self._ref)
+        return loses_deletes(self._session, table, self._groups)
+
+    def _check_there(self, table: Any, added: Sequence[Mapping[str, Any]]) -> None:
+        """A commit does not look at files: of one that is gone it would make a broken table."""
+        io = table.io()
+        for file in added:
+            path, size = file["file-path"], int(file["file-size-in-bytes"])
+            try:
+                whole = int(io.newInputFile(path).getLength()) == size
+            except JAVA_ERRORS as error:
+                log.info("staged file not read", extra={"path": path, "why": java_message(error)})
+                whole = False
+            if not whole:
+                raise Refused(
+                    f"what was rewritten for {self._ref} is gone or damaged ({path}); plan again"
+                )
+
+
+def dangling(groups: Sequence[Group], before: Sequence[Group] = ()) -> list[dict[str, Any]]:
+    """Delete files that apply to no file once the groups are replaced; all others are reserved."""
+    seen: Counter[DeleteKey] = Counter()
+    users: dict[DeleteKey, int] = {}
+    records: dict[DeleteKey, dict[str, Any]] = {}
+    for group in (*before, *groups):
+        for inputs in group.bins:
+            for record, total in zip(inputs.deletes, inputs.users, strict=True):
+                users[delete_key(record)] = total
+            for task in inputs.tasks:
+                applied = [inputs.deletes[index] for index in references(task)]
+                seen.update(delete_key(record) for record in applied)
+                records.update((delete_key(record), record) for record in applied)
+    return [record for key, record in records.items() if seen[key] == users[key]]
+
+
+def abort(
+    session: SparkSession, ref: TableRef, at: ProcessAt, *, deadline_s: float = COMMIT_DEADLINE_S
+) -> Spent | None:
+    """Spend the token with nothing, then delete what the process staged and no snapshot has.
+
+    The answer says what spent it: this, or a commit before it, whose files stay. None: there is
+    no such table any more.
+    """
+    try:
+        spent = spend_by_abort(session, ref, at.commit_at, deadline_s=deadline_s)
+    except TableMissing:
+        log.info("nothing to abort, no such table", extra={"table": str(ref)})
+        return None
+    discard(session, ref, at)
+    return spent
+
+
+def discard(session: SparkSession, ref: TableRef, at: ProcessAt) -> int:
+    """Delete what the process staged and no snapshot refers to; its token must be spent (E6)."""
+    spent = look(session, ref, at.commit_at)
+    if spent is None:
+        raise Refused(f"{at.token} is not spent at {ref}; nothing was deleted")
+    table = load_table(session, ref)
+    io, folder = table.io(), at.process_folder(str(table.location()))
+    if not lists_prefixes(session, io):
+        log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
+        return 0
+    staged = set(paths_inside(io, folder))
+    if not staged:
+        return 0
+    unreferred = staged - _referred(session, table, folder)
+    for inside in sorted(unreferred):
+        io.deleteFile(f"{folder}{inside}")
+    return len(unreferred)
+
+
+def _referred(session: SparkSession, table: Any, folder: str) -> set[str]:
+    marker = marker_of(folder)
+    path = f.col("file_path")
+    found = all_data_files(session, table).where(path.contains(marker)).select(path).distinct()
+    return {str(row[0]).partition(marker)[2] for row in found.collect()}
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """`0-3,5`: a summary must stay short, and groups are many."""
+    told: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if told and told[-1][1] == number - 1:
+            told[-1][1] = number
+        else:
+            told.append([number, number])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in told)
+
+
+def _numbers(told: str) -> frozenset[int]:
+    found: set[int] = set()
+    for part in told.split(","):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return frozenset(found)
