@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, select
 
 from headrace.coordinator.commands import Commands
+from headrace.coordinator.known import Known
 from headrace.errors import BadSetting, Refused, StoreUnavailable
 from headrace.logs import TextFormatter
 from headrace.model.ids import RandomIds
@@ -19,7 +20,7 @@ from headrace.model.jobspec import REDACTED, JobSpec
 from headrace.seams import arm
 from headrace.store import tx
 from headrace.store.engine import reading
-from headrace.store.jobs import Job, spec_and_secrets_of
+from headrace.store.jobs import spec_and_secrets_of
 from headrace.store.schema import cleanups, job_secrets, pipelines
 from headrace.store.schema import jobs as job_rows
 from tests.coordinator.desk import Desk
@@ -65,7 +66,7 @@ def secrets_kept(store: Engine) -> int:
 
 
 def test_the_same_key_gives_the_same_job_in_whatever_state(desk: Desk) -> None:
-    def submit() -> Job:
+    def submit() -> Known:
         return desk.commands.submit(spec(), submission_key="k", group="default")
 
     first = submit()
