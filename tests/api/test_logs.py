@@ -88,7 +88,7 @@ def test_of_a_job_that_is_cleaned_up_the_way_to_its_error_is_told(store_url: str
 
     assert gone["kind"] == "LogsGone"
     assert gone["message"].startswith("job 'mine' ended CANCELED at 20")
-    assert gone["message"].endswith("`headrace job show mine` has its error")
+    assert gone["message"].endswith("`headrace job show mine` has what is left of it")
 
 
 def test_a_job_that_does_not_exist_is_told_by_name(shared: TestClient) -> None:
