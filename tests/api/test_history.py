@@ -38,6 +38,8 @@ FACTS = {
     "error": "the disk is full",
 }
 
+FAR_MS = 1 << 50  # every cleanup is due by then
+
 
 def ended(job: str = "old", run: int = 1, **changed: Any) -> Ended:
     now_ms = CLOCK.wall_ms()
@@ -270,5 +272,7 @@ def test_a_savepoint_that_outlived_history_is_named(api: TestClient, store: Engi
 def forget_rows(store: Engine) -> None:
     """As the cleanup does once it is due."""
     with writing(store) as conn:
-        [found] = store_cleanups.listed(conn, most=2)
+        [incarnation] = store_cleanups.due(conn, now_ms=FAR_MS, most=2)
+        found = store_cleanups.get(conn, incarnation)
+        assert found is not None
         store_cleanups.delete_rows(conn, found.job_id, found.incarnation)

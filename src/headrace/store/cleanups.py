@@ -145,13 +145,6 @@ def due(conn: Connection, *, now_ms: int, most: int) -> Sequence[str]:
     return [of for (of,) in _DUE.rows(conn, {"now_ms": now_ms, "most": most})]
 
 
-def listed(conn: Connection, *, most: int) -> Sequence[Cleanup]:
-    """Those that failed first, then by when they are due."""
-    order = (cleanups.c.failures.desc(), cleanups.c.due_at_ms, cleanups.c.incarnation)
-    rows = conn.execute(select(*_COLUMNS).order_by(*order).limit(most))
-    return [_to_cleanup(tuple(row)) for row in rows]
-
-
 def counts(conn: Connection) -> Mapping[tuple[CleanupStep, bool], int]:
     """By step, and whether its last try failed: how many there are."""
     failing = cleanups.c.failures > 0

@@ -34,6 +34,7 @@ from headrace.store.tasks import Task
 log = logging.getLogger(__name__)
 
 DUE_MAX = 200  # looked at in one pass
+SWEEP_INTERVAL_S = 60.0  # between two looks for jobs without a record: it reads all of them
 LOOK_AGAIN_MS = 30_000  # while a worker is at it, or there is none
 
 
@@ -42,10 +43,15 @@ class Cleaning:
 
     def __init__(self, clock: Clock, ids: Ids, *, retention: Retention) -> None:
         self._clock, self._ids, self._retention = clock, ids, retention
+        self._sweep_at_s = clock.monotonic_s()  # a new leader sweeps at once
 
     def keys(self, engine: Engine) -> Sequence[str]:
+        now_s = self._clock.monotonic_s()
         with reading(engine) as conn:
-            lost = [job.incarnation for job in cleanups.unrecorded(conn, most=DUE_MAX)]
+            lost: list[str] = []
+            if now_s >= self._sweep_at_s:
+                self._sweep_at_s = now_s + SWEEP_INTERVAL_S
+                lost = [job.incarnation for job in cleanups.unrecorded(conn, most=DUE_MAX)]
             return [*lost, *cleanups.due(conn, now_ms=self._clock.wall_ms(), most=DUE_MAX)]
 
     def due(self, conn: Connection, key: str) -> bool:
