@@ -29,12 +29,25 @@ class TaskKind(StrEnum):
     PIPELINE = "PIPELINE"  # run the epochs of one pipeline
     SETTLE = "SETTLE"  # finish or abort the open epoch of a pipeline that has ended (E6)
     FORGET = "FORGET"  # delete what a job left at its targets: stages, then marks (C2, E6)
+    DISCOVER = "DISCOVER"  # list the tables of a catalog
+    EVALUATE = "EVALUATE"  # look which of some tables need optimizing, and why
+    PLAN = "PLAN"  # choose the files that a process of a table rewrites
+    REWRITE = "REWRITE"  # rewrite some bins of a process; nothing is committed
+    COMMIT = "COMMIT"  # replace the files of a process, or find that somebody has (E3)
+    DISCARD = "DISCARD"  # spend the token of a process with nothing, then delete what it staged
     NOOP = "NOOP"  # nothing at all: what the protocol itself costs is measured with it
 
 
 S = TaskStatus
 ASSIGNED = frozenset({S.SCHEDULED, S.ACKED})
 ENDED = frozenset({S.SUCCESS, S.FAILED, S.CANCELED})
+OF_JOBS = frozenset({TaskKind.PIPELINE, TaskKind.SETTLE, TaskKind.FORGET})
+OF_TABLES = frozenset(
+    {
+        *(TaskKind.DISCOVER, TaskKind.EVALUATE, TaskKind.PLAN),
+        *(TaskKind.REWRITE, TaskKind.COMMIT, TaskKind.DISCARD),
+    }
+)
 
 TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
     S.PLANNED: frozenset({S.SCHEDULED, S.CANCELED}),

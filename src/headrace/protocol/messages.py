@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from headrace.model.task import Claim, Lane, TaskKind
 from headrace.model.text import Text
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 REPORTS_PER_SYNC_MAX = 200
 REPORT_BYTES_PER_SYNC_MAX = 8_000_000  # of all; half of what a coordinator takes
 LINES_PER_SYNC_MAX = 200

@@ -63,6 +63,7 @@ _CLAIMABLE = Prepared(
         tasks.c.lane == bindparam("lane"),
         is_due(bindparam("now_ms")),
         tasks.c.stop == 0,
+        tasks.c.granted == 1,
     )
     .order_by(tasks.c.id)
     .limit(bindparam("most"))
@@ -184,6 +185,7 @@ def _planned_by_group() -> Statement:
             one_of(tasks.c.group_name, "groups"),
             is_due(bindparam("now_ms")),
             tasks.c.stop == 0,
+            tasks.c.granted == 1,
         )
         .order_by(tasks.c.group_name, tasks.c.lane, tasks.c.id)
         .limit(bindparam("most"))

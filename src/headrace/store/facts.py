@@ -15,7 +15,7 @@ from headrace.errors import ProgramTooOld
 from headrace.store.faults import where
 from headrace.store.schema import facts
 
-PROGRAM_LEVEL = 2
+PROGRAM_LEVEL = 3
 OLDEST_PROGRAM = "oldest_program"
 STORE_ID = "store_id"
 

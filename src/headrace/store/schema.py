@@ -248,6 +248,11 @@ tasks = Table(
     Column("ended_at_ms", BigInteger),
     Column("pause_ms", BigInteger, nullable=False, server_default=text("0")),  # to not_before_ms
     Column("failed_at_ms", BigInteger),  # the last failure that `failures` counts
+    Column("table_id", Text),  # of a task for one table
+    Column("process_id", Text),  # of its process, if it belongs to one
+    Column("number", Integer),  # among the rewrite tasks of its process
+    # 0: it waits for its table's share of the group; nobody may claim it before (see grants).
+    Column("granted", Integer, nullable=False, server_default=text("1")),
     CheckConstraint(f"status IN {one_of(TaskStatus)}", name="status"),
     CheckConstraint(f"lane IN {one_of(Lane)}", name="lane"),
     CheckConstraint(f"kind IN {one_of(TaskKind)}", name="kind"),
@@ -260,6 +265,8 @@ tasks = Table(
     partial_index("ix_tasks_planned", "group_name", "lane", "id", where="status = 'PLANNED'"),
     partial_index("ix_tasks_assigned", "worker_id", where=f"status IN {one_of(ASSIGNED)}"),
     Index("ix_tasks_job_id", "job_id"),
+    partial_index("ix_tasks_process_id", "process_id", where="process_id IS NOT NULL"),
+    partial_index("ix_tasks_table_id", "table_id", where="table_id IS NOT NULL"),
 )
 
 workers = Table(

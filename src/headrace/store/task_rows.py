@@ -26,6 +26,9 @@ class Task:
     worker_id: str | None
     assigned: tuple[int, int] | None  # term and number of the answer that carried it
     error: str | None = None
+    table_id: str | None = None
+    process_id: str | None = None
+    number: int | None = None
 
     @property
     def claim(self) -> Claim:
@@ -36,6 +39,7 @@ class Task:
 _READ = (
     *("id", "kind", "lane", "group_name", "job_id", "pipeline", "payload", "status", "attempt"),
     *("failures", "stop", "worker_id", "assigned_term", "assigned_number", "error"),
+    *("table_id", "process_id", "number"),
 )
 COLUMNS = tuple(tasks.c[name] for name in _READ)
 
@@ -43,7 +47,7 @@ COLUMNS = tuple(tasks.c[name] for name in _READ)
 def to_task(row: tuple[Any, ...]) -> Task:
     """From a row of COLUMNS."""
     task_id, kind, lane, group, job_id, pipeline, payload, status, *rest = row
-    attempt, failures, stop, worker_id, term, number, error = rest
+    attempt, failures, stop, worker_id, term, answer, error, *of_table = rest
     return Task(
         task_id,
         TaskKind(kind),
@@ -57,8 +61,9 @@ def to_task(row: tuple[Any, ...]) -> Task:
         failures,
         bool(stop),
         worker_id,
-        None if term is None else (term, number),
+        None if term is None else (term, answer),
         error,
+        *of_table,
     )
 
 

@@ -31,6 +31,19 @@ from headrace.store.prepared import Prepared, PreparedMany, Said, one_of
 from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks, workers
 from headrace.store.task_rows import COLUMNS, Task, held, to_task
 
+
+@dataclass(frozen=True, slots=True)
+class OfTable:
+    """The table, and the process of it, that a task belongs to."""
+
+    table_id: str | None = None
+    process_id: str | None = None
+    number: int | None = None
+    granted: bool = True  # False: nobody may claim it before its table's share allows it
+
+
+NO_TABLE = OfTable()
+
 _PLAN = Prepared(
     insert(tasks).values(
         id=bindparam("id"),
@@ -42,6 +55,10 @@ _PLAN = Prepared(
         payload=bindparam("payload"),
         status=TaskStatus.PLANNED,
         created_at_ms=bindparam("now_ms"),
+        table_id=bindparam("table_id"),
+        process_id=bindparam("process_id"),
+        number=bindparam("number"),
+        granted=bindparam("granted"),
     )
 )
 
@@ -57,6 +74,7 @@ def plan(
     payload: Mapping[str, Any] | None = None,
     job_id: str | None = None,
     pipeline: int | None = None,
+    of: OfTable = NO_TABLE,
 ) -> None:
     _PLAN.change(
         conn,
@@ -69,6 +87,10 @@ def plan(
             "pipeline": pipeline,
             "payload": dict(payload or {}),
             "now_ms": now_ms,
+            "table_id": of.table_id,
+            "process_id": of.process_id,
+            "number": of.number,
+            "granted": int(of.granted),
         },
     )
 

@@ -1,0 +1,118 @@
+"""Catalogs: where lake tables are found, and what the last look into each brought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, select, update
+
+from headrace.store.engine import insert_new
+from headrace.store.prepared import Prepared
+from headrace.store.table_schema import catalog_secrets, catalogs
+
+EMBEDDED = "headrace"  # there from the start, in the warehouse of whichever worker looks at it
+EMBEDDED_TYPE = "embedded"
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    name: str
+    type: str
+    properties: Mapping[str, str]  # without secrets
+    defaults: Mapping[str, str]
+    table_filter: str | None
+    group: str
+    created_at_ms: int
+    wanted_removed: bool
+    due_at_ms: int
+    task_id: str | None
+    discovered_at_ms: int | None
+    failures: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class NewCatalog:
+    """As a command brings it."""
+
+    name: str
+    type: str
+    properties: Mapping[str, str]
+    group: str
+    defaults: Mapping[str, str] = field(default_factory=dict[str, str])
+    table_filter: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+_COLUMNS = tuple(
+    catalogs.c[name]
+    for name in (
+        *("name", "type", "properties", "defaults", "table_filter", "group_name"),
+        *("created_at_ms", "wanted_removed", "due_at_ms", "task_id", "discovered_at_ms"),
+        *("failures", "error"),
+    )
+)
+_GET = Prepared(select(*_COLUMNS).where(catalogs.c.name == bindparam("of")))
+_LOCK = Prepared(select(*_COLUMNS).where(catalogs.c.name == bindparam("of")).with_for_update())
+_ALL = Prepared(select(*_COLUMNS).order_by(catalogs.c.name))
+_SECRETS = Prepared(
+    select(catalog_secrets.c.secrets).where(catalog_secrets.c.catalog == bindparam("of"))
+)
+
+
+def _to_catalog(row: Sequence[Any]) -> Catalog:
+    name, kind, properties, defaults, filters, group, created_at_ms, removed, *rest = row
+    return Catalog(
+        name, kind, properties, defaults, filters, group, created_at_ms, bool(removed), *rest
+    )
+
+
+def add(conn: Connection, new: NewCatalog, *, now_ms: int) -> bool:
+    """Add a catalog; it is looked into at once. False: the name is taken."""
+    inserted = insert_new(
+        conn,
+        catalogs,
+        name=new.name,
+        type=new.type,
+        properties=dict(new.properties),
+        defaults=dict(new.defaults),
+        table_filter=new.table_filter,
+        group_name=new.group,
+        created_at_ms=now_ms,
+        due_at_ms=now_ms,
+    )
+    if inserted and new.secrets:
+        insert_new(conn, catalog_secrets, catalog=new.name, secrets=dict(new.secrets))
+    return inserted
+
+
+def get(conn: Connection, name: str) -> Catalog | None:
+    row = _GET.row(conn, {"of": name})
+    return _to_catalog(row) if row else None
+
+
+def lock(conn: Connection, name: str) -> Catalog | None:
+    row = _LOCK.row(conn, {"of": name})
+    return _to_catalog(row) if row else None
+
+
+def all_of_them(conn: Connection) -> Sequence[Catalog]:
+    return [_to_catalog(row) for row in _ALL.rows(conn)]
+
+
+def secrets_of(conn: Connection, name: str) -> Mapping[str, Any]:
+    """By "<catalog>.<property>". Nothing calls this but an assignment."""
+    row = _SECRETS.row(conn, {"of": name})
+    return row[0] if row else {}
+
+
+def change(conn: Connection, name: str, **values: object) -> None:
+    conn.execute(update(catalogs).where(catalogs.c.name == name).values(**values))
+
+
+def drop(conn: Connection, name: str) -> None:
+    """Its tables must be gone."""
+    conn.execute(delete(catalog_secrets).where(catalog_secrets.c.catalog == name))
+    conn.execute(delete(catalogs).where(catalogs.c.name == name))

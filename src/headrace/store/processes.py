@@ -1,0 +1,237 @@
+"""Processes: what a table is being rewritten by, and how the earlier ones ended.
+
+A process that is *settling* no longer has its table: the table is asked whether the commit is in
+it, and that is how the process ends (E3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
+
+from headrace.model.tables.status import (
+    PROCESS_ENDED,
+    OptimizingType,
+    ProcessStatus,
+    check_process_transition,
+)
+from headrace.store.prepared import Prepared
+from headrace.store.schema import tasks
+from headrace.store.table_schema import RUNNING_PROCESS, processes
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    id: str
+    table_id: str
+    identifier: str
+    number: int
+    type: OptimizingType
+    status: ProcessStatus
+    group: str
+    wanted_cancel: bool
+    uuid: str
+    snapshot: int
+    commit_task: str | None
+    settling_since_ms: int | None
+    error: str | None
+    leftovers: bool
+    discard_task: str | None
+    discard_at_ms: int | None
+    discard_failures: int
+    created_at_ms: int
+    ended_at_ms: int | None
+
+    @property
+    def settling(self) -> bool:
+        return self.settling_since_ms is not None and self.status is ProcessStatus.RUNNING
+
+
+_READ = (
+    *("id", "table_id", "identifier", "number", "type", "status", "group_name", "wanted_cancel"),
+    *("uuid", "snapshot", "commit_task", "settling_since_ms", "error", "leftovers"),
+    *("discard_task", "discard_at_ms", "discard_failures", "created_at_ms", "ended_at_ms"),
+)
+_COLUMNS = tuple(processes.c[name] for name in _READ)
+_GET = Prepared(select(*_COLUMNS).where(processes.c.id == bindparam("of")))
+_LOCK = Prepared(select(*_COLUMNS).where(processes.c.id == bindparam("of")).with_for_update())
+_RUNNING = Prepared(
+    select(*_COLUMNS).where(RUNNING_PROCESS).order_by(processes.c.id).limit(bindparam("most"))
+)
+_RUNNING_OF = Prepared(
+    select(*_COLUMNS).where(RUNNING_PROCESS, processes.c.table_id == bindparam("table"))
+)
+_OF_TABLE = Prepared(
+    select(*_COLUMNS)
+    .where(
+        or_(
+            processes.c.table_id == bindparam("table"), processes.c.identifier == bindparam("named")
+        )
+    )
+    .order_by(processes.c.created_at_ms.desc(), processes.c.number.desc())
+    .limit(bindparam("most"))
+)
+_LEFTOVERS = Prepared(
+    select(processes.c.id)
+    .where(processes.c.leftovers == 1, processes.c.discard_at_ms <= bindparam("now_ms"))
+    .order_by(processes.c.discard_at_ms, processes.c.id)
+    .limit(bindparam("most"))
+)
+_JSON = Prepared(
+    select(processes.c.plan, processes.c.result).where(processes.c.id == bindparam("of"))
+)
+
+
+def _to_process(row: Sequence[Any]) -> Process:
+    process_id, table_id, identifier, number, kind, status, group, cancel, *rest = row
+    uuid, snapshot, commit_task, settling, error, leftovers, *discard = rest
+    return Process(
+        process_id,
+        table_id,
+        identifier,
+        number,
+        OptimizingType[kind],
+        ProcessStatus(status),
+        group,
+        bool(cancel),
+        uuid,
+        snapshot,
+        commit_task,
+        settling,
+        error,
+        bool(leftovers),
+        *discard,
+    )
+
+
+def begin(
+    conn: Connection,
+    *,
+    process_id: str,
+    table_id: str,
+    identifier: str,
+    number: int,
+    type: OptimizingType,  # noqa: A002 - the column's name
+    group: str,
+    uuid: str,
+    snapshot: int,
+    plan: Mapping[str, Any],
+    now_ms: int,
+) -> None:
+    """A plan is persisted, and its process runs. The store refuses a second one of the table."""
+    conn.execute(
+        insert(processes).values(
+            id=process_id,
+            table_id=table_id,
+            identifier=identifier,
+            number=number,
+            type=type.name,
+            status=ProcessStatus.RUNNING,
+            group_name=group,
+            uuid=uuid,
+            snapshot=snapshot,
+            plan=dict(plan),
+            created_at_ms=now_ms,
+        )
+    )
+
+
+def get(conn: Connection, process_id: str) -> Process | None:
+    row = _GET.row(conn, {"of": process_id})
+    return _to_process(row) if row else None
+
+
+def lock(conn: Connection, process_id: str) -> Process | None:
+    row = _LOCK.row(conn, {"of": process_id})
+    return _to_process(row) if row else None
+
+
+def running(conn: Connection, *, most: int) -> Sequence[Process]:
+    """Settling ones as well."""
+    return [_to_process(row) for row in _RUNNING.rows(conn, {"most": most})]
+
+
+def running_of(conn: Connection, table_id: str) -> Process | None:
+    """Settling or not: until it has ended, nothing else is planned for the table."""
+    row = _RUNNING_OF.row(conn, {"table": table_id})
+    return _to_process(row) if row else None
+
+
+def of_table(conn: Connection, table_id: str, *, identifier: str, most: int) -> Sequence[Process]:
+    """The latest first; also those of a table of that name that is gone."""
+    asked = {"table": table_id, "named": identifier, "most": most}
+    return [_to_process(row) for row in _OF_TABLE.rows(conn, asked)]
+
+
+def with_leftovers(conn: Connection, *, now_ms: int, most: int) -> Sequence[str]:
+    """Ended ones whose staged files are to be deleted now."""
+    return [of for (of,) in _LEFTOVERS.rows(conn, {"now_ms": now_ms, "most": most})]
+
+
+def plan_of(conn: Connection, process_id: str) -> Mapping[str, Any]:
+    row = _JSON.row(conn, {"of": process_id})
+    return row[0] if row else {}
+
+
+def result_of(conn: Connection, process_id: str) -> Mapping[str, Any] | None:
+    row = _JSON.row(conn, {"of": process_id})
+    return row[1] if row else None
+
+
+def end(
+    conn: Connection, process: Process, to: ProcessStatus, *, now_ms: int, **values: object
+) -> bool:
+    """How it ended. False: it has ended before, and that end stands."""
+    check_process_transition(process.id, process.status, to)
+    ended = conn.execute(
+        update(processes)
+        .where(processes.c.id == process.id, RUNNING_PROCESS)
+        .values(status=to, ended_at_ms=now_ms, **values)
+    )
+    return ended.rowcount == 1
+
+
+def change(conn: Connection, process_id: str, **values: object) -> None:
+    assert "status" not in values
+    conn.execute(update(processes).where(processes.c.id == process_id).values(**values))
+
+
+def want_cancel(conn: Connection, process_id: str) -> bool:
+    """Ask for the end of a process. False: it has ended, or somebody asked before."""
+    asked = conn.execute(
+        update(processes)
+        .where(processes.c.id == process_id, RUNNING_PROCESS, processes.c.wanted_cancel == 0)
+        .values(wanted_cancel=1)
+    )
+    return asked.rowcount == 1
+
+
+def counts(conn: Connection) -> Mapping[ProcessStatus, int]:
+    grouped = select(processes.c.status, func.count()).group_by(processes.c.status)
+    return {ProcessStatus(status): int(n) for status, n in conn.execute(grouped)}
+
+
+def _expired(until_ms: int) -> Any:
+    return (
+        processes.c.status.in_(sorted(PROCESS_ENDED)),
+        processes.c.ended_at_ms <= until_ms,
+        processes.c.leftovers == 0,
+    )
+
+
+def any_expired(conn: Connection, *, until_ms: int) -> bool:
+    found = select(processes.c.id).where(*_expired(until_ms)).limit(1)
+    return conn.execute(found).first() is not None
+
+
+def expire(conn: Connection, *, until_ms: int, most: int) -> int:
+    """Forget processes that ended by then, and their tasks."""
+    chosen = select(processes.c.id).where(*_expired(until_ms)).limit(most)
+    ids = list(conn.execute(chosen).scalars())
+    if ids:
+        conn.execute(delete(tasks).where(tasks.c.process_id.in_(ids)))
+        conn.execute(delete(processes).where(processes.c.id.in_(ids)))
+    return len(ids)

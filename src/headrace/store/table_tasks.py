@@ -1,0 +1,174 @@
+"""Tasks of lake tables: those of a process, and how many each table has at work.
+
+What runs is always counted from the rows. A counter that is raised and lowered drifts with the
+first crash between the two; that is how the peer's quotas leak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, case, delete, func, select, update
+
+from headrace.model.task import ENDED, OF_TABLES, Lane, TaskKind, TaskStatus
+from headrace.store.prepared import Prepared, one_of
+from headrace.store.schema import tasks
+from headrace.store.table_schema import processes
+from headrace.store.task_rows import COLUMNS, Task, to_task
+
+_OPEN = tasks.c.status.not_in(sorted(ENDED))
+_OF_PROCESS = Prepared(
+    select(*COLUMNS)
+    .where(tasks.c.process_id == bindparam("process"))
+    .order_by(tasks.c.number, tasks.c.id)
+)
+_RESULTS = Prepared(
+    select(tasks.c.number, tasks.c.result)
+    .where(
+        tasks.c.process_id == bindparam("process"),
+        tasks.c.kind == TaskKind.REWRITE,
+        tasks.c.status == TaskStatus.SUCCESS,
+    )
+    .order_by(tasks.c.number)
+)
+_RESULT = Prepared(select(tasks.c.result).where(tasks.c.id == bindparam("id")))
+_CANCEL = Prepared(
+    update(tasks)
+    .where(one_of(tasks.c.id, "ids"), *(tasks.c.status != ended for ended in sorted(ENDED)))
+    .values(
+        status=TaskStatus.CANCELED,
+        error=bindparam("because"),
+        ended_at_ms=bindparam("now_ms"),
+    )
+)
+_GRANT = Prepared(update(tasks).where(one_of(tasks.c.id, "ids")).values(granted=1))
+
+
+@dataclass(frozen=True, slots=True)
+class AtWork:
+    """The rewrite tasks of one running process."""
+
+    process_id: str
+    table_id: str
+    group: str
+    running: int  # granted, and not ended: whether a worker has them by now or not
+    waiting: int  # for a grant
+
+
+def of_process(conn: Connection, process_id: str) -> Sequence[Task]:
+    return [to_task(row) for row in _OF_PROCESS.rows(conn, {"process": process_id})]
+
+
+def results(conn: Connection, process_id: str) -> Mapping[int, Mapping[str, Any]]:
+    """Of its rewrite tasks that succeeded, by number."""
+    return {n: found or {} for n, found in _RESULTS.rows(conn, {"process": process_id})}
+
+
+def result(conn: Connection, task_id: str) -> Mapping[str, Any] | None:
+    row = _RESULT.row(conn, {"id": task_id})
+    return row[0] if row else None
+
+
+def cancel(conn: Connection, ids: Collection[str], *, because: str, now_ms: int) -> int:
+    """End open tasks, whoever holds them: a claim that is no longer current is told to stop, and
+    what it still reports changes nothing (C1)."""
+    said = {"ids": sorted(ids), "because": because, "now_ms": now_ms}
+    return _CANCEL.change(conn, said) if ids else 0
+
+
+def open_of_table(conn: Connection, table_id: str) -> Sequence[str]:
+    found = select(tasks.c.id).where(tasks.c.table_id == table_id, _OPEN).order_by(tasks.c.id)
+    return list(conn.execute(found).scalars())
+
+
+def at_work(conn: Connection, *, group: str) -> Sequence[AtWork]:
+    """Every process of the group that has rewrite tasks open, the oldest first."""
+    granted = func.sum(case((tasks.c.granted == 1, 1), else_=0))
+    grouped = (
+        select(tasks.c.process_id, tasks.c.table_id, granted, func.count())
+        .where(tasks.c.kind == TaskKind.REWRITE, tasks.c.group_name == group, _OPEN)
+        .group_by(tasks.c.process_id, tasks.c.table_id)
+        .order_by(func.min(tasks.c.created_at_ms), tasks.c.process_id)
+    )
+    return [
+        AtWork(process, table, group, int(running), int(total) - int(running))
+        for process, table, running, total in conn.execute(grouped)
+    ]
+
+
+def groups_at_work(conn: Connection) -> Sequence[str]:
+    """Groups in which a rewrite task waits for a grant."""
+    found = (
+        select(tasks.c.group_name)
+        .where(tasks.c.kind == TaskKind.REWRITE, tasks.c.granted == 0, _OPEN)
+        .distinct()
+        .order_by(tasks.c.group_name)
+    )
+    return list(conn.execute(found).scalars())
+
+
+def grant(conn: Connection, process_id: str, *, count: int) -> int:
+    """Let so many more tasks of the process be claimed, in their order."""
+    waiting = (
+        select(tasks.c.id)
+        .where(
+            tasks.c.process_id == process_id,
+            tasks.c.kind == TaskKind.REWRITE,
+            tasks.c.granted == 0,
+            _OPEN,
+        )
+        .order_by(tasks.c.number)
+        .limit(count)
+    )
+    ids = list(conn.execute(waiting).scalars())
+    return _GRANT.change(conn, {"ids": sorted(ids)}) if ids else 0
+
+
+def open_slots(conn: Connection, *, group: str) -> int:
+    """Tasks that hold a slot of the group, or may be given one at any moment."""
+    counted = select(func.count()).where(
+        tasks.c.group_name == group, tasks.c.lane == Lane.SLOT, tasks.c.granted == 1, _OPEN
+    )
+    return int(conn.scalar(counted) or 0)
+
+
+def open_of_kind(conn: Connection, kind: TaskKind, *, group: str) -> int:
+    counted = select(func.count()).where(tasks.c.kind == kind, tasks.c.group_name == group, _OPEN)
+    return int(conn.scalar(counted) or 0)
+
+
+def run_ms(conn: Connection, *, since_ms: int, now_ms: int) -> Mapping[str, int]:
+    """By table: how long its rewrite tasks ran within the window, those that still run included."""
+    ended = func.coalesce(tasks.c.ended_at_ms, now_ms)
+    began = case((tasks.c.scheduled_at_ms < since_ms, since_ms), else_=tasks.c.scheduled_at_ms)
+    spent = func.sum(case((ended > began, ended - began), else_=0))
+    grouped = (
+        select(tasks.c.table_id, spent)
+        .where(
+            tasks.c.kind == TaskKind.REWRITE,
+            tasks.c.scheduled_at_ms.is_not(None),
+            ended >= since_ms,
+        )
+        .group_by(tasks.c.table_id)
+    )
+    return {table: int(ms) for table, ms in conn.execute(grouped)}
+
+
+def expire(conn: Connection, *, until_ms: int, most: int) -> int:
+    """Delete tasks of tables that ended by then; those of a process that runs stay with it."""
+    running = select(processes.c.id).where(processes.c.status == "RUNNING")
+    chosen = (
+        select(tasks.c.id)
+        .where(
+            tasks.c.kind.in_(sorted(OF_TABLES)),
+            tasks.c.ended_at_ms <= until_ms,
+            (tasks.c.process_id.is_(None)) | (tasks.c.process_id.not_in(running)),
+        )
+        .limit(most)
+    )
+    ids = list(conn.execute(chosen).scalars())
+    if ids:
+        conn.execute(delete(tasks).where(tasks.c.id.in_(ids)))
+    return len(ids)
