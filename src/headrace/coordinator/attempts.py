@@ -1,7 +1,8 @@
 """How attempts end without success: given back, tried again, or failed for good.
 
 A settle task is tried for a quarter of an hour, whatever its worker says: as long as it fails,
-rows may lie staged and unseen, and a catalog that restarts must not decide that they stay so.
+rows may lie staged and unseen, and a catalog that restarts must not decide that they stay so. So is
+the commit of a table's process, unless its worker knows that no other try can land.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _failures(conn: Connection, task: Task, *, now_ms: int) -> int:
 
 def _pause_ms(task: Task, failures: int, *, retry: bool) -> int | None:
     """How long to wait before the next attempt; None: there is none."""
-    if task.kind is TaskKind.SETTLE:
+    if task.kind is TaskKind.SETTLE or (task.kind is TaskKind.COMMIT and retry):
         doubled_ms = min(SETTLE_PAUSE_MS << min(failures, 16), SETTLE_PAUSE_MAX_MS)
         return None if failures + 1 >= SETTLE_TRIES_MAX else doubled_ms
     if not retry or failures >= int(task.payload.get("retry_times", 0)):

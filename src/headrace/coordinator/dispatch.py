@@ -102,7 +102,8 @@ class Dispatch:
                 draft.acknowledged.append(answer)
                 self._late.note(report, answer)
                 task = tasks.get(conn, report.claim.task)
-                touched.jobs |= {task.job_id} if task and task.job_id else set()
+                if task is not None:
+                    touched.see(task)
 
     def _apply_reports(
         self, conn: Connection, drafts: Sequence[Draft], touched: Touched, *, now_ms: int
@@ -128,7 +129,7 @@ class Dispatch:
                     simple.append(End(report.claim, TaskStatus(report.outcome), report.error))
                 else:
                     reports.apply_end(conn, task, report, now_ms=now_ms)
-                    touched.jobs.add(task.job_id or "")
+                    touched.see(task)
         if simple:
             tasks.finish(conn, simple, now_ms=now_ms)
 
@@ -149,7 +150,7 @@ class Dispatch:
                     draft.savepoint += [claim] if savepoints.MARK in task.payload else []
                 elif draft.has_seen(task):
                     _not_held(conn, task, now_ms=now_ms)
-                    touched.jobs.add(task.job_id or "")
+                    touched.see(task)
                 else:
                     unseen.append((draft, task))
         if acked:
@@ -219,12 +220,11 @@ class Dispatch:
     ) -> None:
         """Put an assigned task into the answer. One that can't be read fails, and stops nobody."""
         try:
-            draft.assignments.append(payloads.assignment(conn, task, claim, place))
+            draft.assignments.append(payloads.assignment(conn, task, claim, place, now_ms=now_ms))
         except Refused as error:
             given = replace(task, attempt=claim.attempt, worker_id=draft.sync.worker)
             attempt_failed(conn, given, str(error), retry=False, now_ms=now_ms)
-        if task.job_id:
-            touched.jobs.add(task.job_id)
+        touched.see(task)
 
     def _move_pipelines(
         self, conn: Connection, moved: Sequence[Task], status: PipelineStatus

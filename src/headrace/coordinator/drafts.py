@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.model.task import Claim
+from headrace.model.task import OF_TABLES, Claim
 from headrace.protocol.messages import Acknowledged, Answer, Assignment, Progress, Sync
 from headrace.store.tasks import Task
 from headrace.store.workers import Worker
@@ -48,6 +48,7 @@ class Touched:
     """What a batch changed that others should hear of, once it is committed."""
 
     jobs: set[str] = field(default_factory=set[str])
+    tables: bool = False  # a task of a table ended, or was given to somebody
     running: bool = False  # an execution said that its epoch runs
     assigned: bool = False  # somebody is given a task
     acked: bool = False  # a worker said for the first time that it holds one
@@ -60,3 +61,9 @@ class Touched:
     heard: dict[str, Sequence[tuple[Task, Progress | None]]] = field(
         default_factory=dict[str, Sequence[tuple[Task, Progress | None]]]
     )
+
+    def see(self, task: Task) -> None:
+        """Whoever it belongs to may have something to do."""
+        if task.job_id:
+            self.jobs.add(task.job_id)
+        self.tables |= task.kind in OF_TABLES

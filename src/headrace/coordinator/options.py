@@ -7,6 +7,15 @@ from dataclasses import dataclass, field
 from headrace.coordinator.activity import STALL_TIMEOUT_S
 from headrace.model.cleanup import Retention
 from headrace.model.schedule import ScheduleStrategy
+from headrace.model.tables.schedule import SchedulingPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """How tables share the slots of their group."""
+
+    policy: SchedulingPolicy = SchedulingPolicy.QUOTA
+    break_quota: bool = True  # by slots that nobody could use within his
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +27,4 @@ class Options:
     stall_timeout_s: float = STALL_TIMEOUT_S
     retention: Retention = field(default_factory=Retention)
     schedule: ScheduleStrategy = ScheduleStrategy.WAIT
+    tables: TableOptions = field(default_factory=TableOptions)

@@ -11,12 +11,13 @@ from sqlalchemy.exc import DBAPIError
 
 from headrace.coordinator.attempts import Place, place_of
 from headrace.coordinator.ready import ready_of
+from headrace.coordinator.tables.payloads import payload_of
 from headrace.errors import Refused
 from headrace.model.cleanup import incarnation_of
 from headrace.model.epoch import COMMIT_DEADLINE_S
 from headrace.model.job import JobStatus
 from headrace.model.jobspec import JobSpec
-from headrace.model.task import Claim, TaskKind
+from headrace.model.task import OF_TABLES, Claim, TaskKind
 from headrace.model.text import without_nul
 from headrace.protocol.messages import Assignment
 from headrace.protocol.payloads import ForgetPayload, OpenEpoch, PipelinePayload, Plan, Restore
@@ -28,7 +29,9 @@ log = logging.getLogger(__name__)
 OWNERS_MAX = 10_000  # incarnations told to a FORGET task; with more of them nothing is a stray
 
 
-def assignment(conn: Connection, task: Task, claim: Claim, place: Place | None) -> Assignment:
+def assignment(
+    conn: Connection, task: Task, claim: Claim, place: Place | None, *, now_ms: int
+) -> Assignment:
     """Refused: what the store holds of the task can't be read, and no other try will read it.
 
     `place` saves reading it once more, if it was read for this answer.
@@ -38,13 +41,19 @@ def assignment(conn: Connection, task: Task, claim: Claim, place: Place | None) 
             payload = dict(task.payload)
         elif task.kind is TaskKind.FORGET:
             payload = _forget(conn, task)
+        elif task.kind in OF_TABLES:
+            payload = payload_of(conn, task, now_ms=now_ms)
         else:
             payload = _pipeline(conn, place or place_of(conn, task))
         return Assignment(claim=claim, kind=task.kind, lane=task.lane, payload=payload)
     except DBAPIError:
         raise  # the store is away, and no row is to blame
+    except Refused:
+        raise
     except Exception as error:
         log.exception("task can't be read", extra={"task": task.id, "job": task.job_id})
+        if task.kind in OF_TABLES:
+            raise Refused(f"what the store holds of it can't be read: {_reason(error)}") from error
         raise unreadable(task.job_id, error) from error
 
 

@@ -16,9 +16,10 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from headrace.coordinator import joblog
 from headrace.coordinator.attempts import Place, attempt_failed, finish, place_of
 from headrace.coordinator.ready import not_ready
+from headrace.coordinator.tables import ends
 from headrace.model.epoch import OPEN_MAX, EpochKind, EpochStatus
 from headrace.model.job import JobStatus, PipelineStatus
-from headrace.model.task import TaskKind, TaskStatus
+from headrace.model.task import OF_TABLES, TaskKind, TaskStatus
 from headrace.model.text import without_nul
 from headrace.protocol.messages import (
     Acknowledged,
@@ -175,7 +176,10 @@ def _running(conn: Connection, place: Place) -> None:
 
 
 def apply_end(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -> None:
-    """Record the end of a pipeline or settle task. `task` is current and locked."""
+    """Record the end of a task. `task` is current and locked."""
+    if task.kind in OF_TABLES:
+        ends.apply_end(conn, task, report, now_ms=now_ms)
+        return
     match task.kind, report.outcome:
         case TaskKind.PIPELINE, "SUCCESS":
             _finished(conn, place_of(conn, task), now_ms=now_ms)

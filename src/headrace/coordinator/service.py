@@ -22,6 +22,7 @@ from headrace.coordinator.leader import (
 )
 from headrace.coordinator.metrics import Metrics
 from headrace.coordinator.options import Options
+from headrace.coordinator.tables.commands import TableCommands
 from headrace.coordinator.term import LeaderTerm
 from headrace.errors import NotLeader, ProgramTooOld, StoreUnavailable
 from headrace.model.ids import Ids
@@ -52,6 +53,7 @@ class Coordinator:
         self.metrics = Metrics()
         self.commands = Commands(self.engine, clock, ids, schedule=options.schedule)
         self._stopping = self.commands.stopping
+        self.tables = TableCommands(self.engine, clock, ids, stopping=self._stopping)
         self._led: LeaderTerm | None = None
         self._leadership: Leadership | None = None
         self._seen: Lease | None = None

@@ -24,6 +24,7 @@ from headrace.coordinator.reconcile.jobs import Jobs
 from headrace.coordinator.reconcile.loop import run_once
 from headrace.coordinator.reconcile.workers import Workers
 from headrace.coordinator.roster import Roster
+from headrace.coordinator.tables.tending import Tables
 from headrace.coordinator.writer import Writer
 from headrace.errors import Fenced, LeaderFenced, Unavailable
 from headrace.model.ids import Ids
@@ -75,6 +76,7 @@ class LeaderTerm:
         self._make_reconcilers(clock, ids)
         self._news = threading.Event()
         self._named: set[str] = set()
+        self._tables_named = False
         self._lock = threading.Lock()
         self._waker = open_waker(engine)
         self._reconciling = threading.Thread(target=self._reconcile, name="reconcile", daemon=True)
@@ -96,6 +98,7 @@ class LeaderTerm:
         self._expiry = Expiry(clock, retention)
         self._workers = Workers(self.roster, clock)
         self._executions = Executions(self.roster.watch, clock)
+        self._tables = Tables(self._engine, clock, ids, self._metrics, self._options.tables)
 
     def start(self) -> None:
         self.writer.start()
@@ -165,7 +168,8 @@ class LeaderTerm:
         self._news.set()
 
     def _committed(self, touched: Touched) -> None:
-        if touched.jobs:
+        self._tables_named |= touched.tables
+        if touched.jobs or touched.tables:
             self.look_at(touched.jobs)
 
     def _fenced(self, error: LeaderFenced) -> None:
@@ -235,6 +239,9 @@ class LeaderTerm:
             for page in self._pages() if everything else [sorted(named)]:
                 failed = run_once(self._engine, term, self._jobs, page).failed
                 self._metrics.reconcile_failures.inc(len(failed))
+        if everything or self._tables_named:
+            self._tables_named = False
+            self._tables.run(term)
         if everything:
             self._clean(term)
         if groups := self._bell.groups():

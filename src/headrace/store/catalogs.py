@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,13 +103,24 @@ def all_of_them(conn: Connection) -> Sequence[Catalog]:
 
 
 def secrets_of(conn: Connection, name: str) -> Mapping[str, Any]:
-    """By "<catalog>.<property>". Nothing calls this but an assignment."""
+    """By "<catalog>.<property>". Nothing calls this but an assignment, and a change of them."""
     row = _SECRETS.row(conn, {"of": name})
     return row[0] if row else {}
 
 
 def change(conn: Connection, name: str, **values: object) -> None:
     conn.execute(update(catalogs).where(catalogs.c.name == name).values(**values))
+
+
+def change_secrets(
+    conn: Connection, name: str, given: Mapping[str, str], *, dropped: Collection[str] = ()
+) -> None:
+    """Values that are new or others than before, by "<catalog>.<property>"; the rest stay."""
+    kept = {key: value for key, value in secrets_of(conn, name).items() if key not in dropped}
+    secrets = {**kept, **given}
+    if not insert_new(conn, catalog_secrets, catalog=name, secrets=secrets):
+        mine = catalog_secrets.c.catalog == name
+        conn.execute(update(catalog_secrets).where(mine).values(secrets=secrets))
 
 
 def drop(conn: Connection, name: str) -> None:

@@ -31,7 +31,7 @@ from sqlalchemy.dialects.sqlite import pysqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
-from sqlalchemy.types import Boolean, Text, TypeEngine
+from sqlalchemy.types import Boolean, Float, Text, TypeEngine
 
 Statement = Select[*tuple[Any, ...]] | Insert | Update | Delete
 Values = Mapping[str, Any]
@@ -64,7 +64,9 @@ class _Text:
         self._decoders: list[tuple[int, Process]] = [
             (place, decoder)
             for place, one in enumerate(statement.exported_columns)
-            if (decoder := one.type.dialect_impl(dialect).result_processor(dialect, None))
+            # Both drivers give a float as it is; SQLAlchemy would ask them for its type first.
+            if not isinstance(one.type, Float)
+            and (decoder := one.type.dialect_impl(dialect).result_processor(dialect, None))
         ]
 
     def coded(self, values: Values) -> Values:

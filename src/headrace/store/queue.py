@@ -57,6 +57,7 @@ _BUSY = Prepared(
     select(func.count()).where(
         tasks.c.group_name == bindparam("group"),
         tasks.c.lane == Lane.SLOT,
+        tasks.c.granted == 1,  # a rewrite that waits for its table's share holds no slot
         *(tasks.c.status != ended for ended in sorted(ENDED)),
     )
 )

@@ -143,7 +143,9 @@ def _make_lake_tables() -> None:
         sa.UniqueConstraint("identifier", name="uq_lake_tables_identifier"),
     )
     _partial_index("ix_lake_tables_busy", "lake_tables", "id", where="status <> 'IDLE'")
-    op.create_index("ix_lake_tables_catalog", "lake_tables", ["catalog"])
+    _partial_index("ix_lake_tables_wanted", "lake_tables", "id", where="wanted_type IS NOT NULL")
+    by_catalog = ["catalog", "due_at_ms"]
+    op.create_index("ix_lake_tables_catalog_due_at_ms", "lake_tables", by_catalog)
     op.create_index("ix_lake_tables_due_at_ms", "lake_tables", ["due_at_ms"])
 
 

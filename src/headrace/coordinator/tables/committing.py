@@ -1,0 +1,156 @@
+"""A process whose rewrites are done: one commit task, and what its answer makes of the process.
+
+The commit task asks the table first, so that it can be given to anybody, any number of times (E3).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import assert_never
+
+from sqlalchemy import Connection
+
+from headrace.coordinator.tables.closing import close_process, failed, to_be_found_again
+from headrace.coordinator.tables.knowing import clocks_for, kept
+from headrace.model.tables.status import ProcessStatus, TableStatus
+from headrace.model.task import Lane, TaskKind, TaskStatus
+from headrace.protocol.tables import Clocks, CommitResult
+from headrace.seams import seam
+from headrace.store import lake, processes, table_tasks, tasks
+from headrace.store.lake import LakeTable
+from headrace.store.processes import Process
+from headrace.store.tasks import OfTable
+
+log = logging.getLogger(__name__)
+
+
+def begin_commit(conn: Connection, table: LakeTable, process: Process, *, now_ms: int) -> None:
+    """All that will come has come."""
+    if lake.move(conn, table, TableStatus.COMMITTING, now_ms=now_ms):
+        plan_commit(conn, process, now_ms=now_ms)
+        seam("commit planned, in transaction")
+
+
+def plan_commit(conn: Connection, process: Process, *, now_ms: int) -> None:
+    known = table_tasks.of_process(conn, process.id)
+    before = sum(task.kind is TaskKind.COMMIT for task in known)
+    task_id = f"{process.id}-commit-{before + 1}"
+    tasks.plan(
+        conn,
+        task_id=task_id,
+        kind=TaskKind.COMMIT,
+        lane=Lane.CONTROL,
+        group=process.group,
+        of=OfTable(process.table_id, process.id),
+        now_ms=now_ms,
+    )
+    processes.change(conn, process.id, commit_task=task_id)
+
+
+def committed(conn: Connection, process: Process, found: CommitResult, *, now_ms: int) -> None:
+    """How a commit ended, whoever asked and however often. An ended process stays as it is."""
+    if process.status is not ProcessStatus.RUNNING:
+        return
+    match found.outcome:
+        case "COMMITTED":
+            _succeeded(conn, process, found, now_ms=now_ms)
+            seam("commit recorded, in transaction")
+        case "GONE":
+            because = "its table is gone, or was made anew"
+            close_process(conn, process, ProcessStatus.CLOSED, because=because, now_ms=now_ms)
+        case "ABORTED":
+            because = "its token was spent by an abort: somebody had given it up"
+            close_process(conn, process, ProcessStatus.FAILED, because=because, now_ms=now_ms)
+        case "CONFLICT":
+            first = next(iter(found.conflicts.values()), "no reason was told")
+            because = f"nothing could be replaced, others changed every file first: {first}"
+            close_process(conn, process, ProcessStatus.FAILED, because=because, now_ms=now_ms)
+            processes.change(conn, process.id, leftovers=0, discard_at_ms=None)
+        case _:
+            assert_never(found.outcome)
+
+
+def _succeeded(conn: Connection, process: Process, found: CommitResult, *, now_ms: int) -> None:
+    plan = processes.plan_of(conn, process.id)
+    result = {"snapshot": found.snapshot, "conflicts": found.conflicts, "already": found.already}
+    # What was staged for bins that conflict is deleted like that of a process without a commit.
+    left = bool(found.conflicts)
+    if not processes.end(
+        conn,
+        process,
+        ProcessStatus.SUCCESS,
+        now_ms=now_ms,
+        result=result,
+        leftovers=int(left),
+        discard_at_ms=now_ms if left else None,
+    ):
+        return
+    facts = {"table": process.identifier, "process_id": process.id, "snapshot": found.snapshot}
+    log.info("process committed", extra={**facts, "conflicts": len(found.conflicts)})
+    table = lake.lock(conn, process.table_id)
+    if table is None:
+        return
+    done: Mapping[str, str] = plan.get("done", {}) if _is_whole(conn, process, found) else {}
+    values: dict[str, object] = {
+        "optimized_snapshot": found.snapshot,
+        "optimized_at_ms": now_ms,
+        "clocks": kept(_moved(clocks_for(conn, table), done, now_ms=now_ms)),
+        "file_failures": _without(conn, table, process, found),
+        "failures": 0,
+        "error": None,
+        "not_before_ms": 0,
+    }
+    if table.process_id == process.id and table.status is TableStatus.COMMITTING:
+        again = to_be_found_again(now_ms)
+        lake.release(conn, table, ProcessStatus.SUCCESS, now_ms=now_ms, **values, **again)
+    else:  # it was settled: the table went on without it
+        lake.change(conn, table.id, **values, pointer=None, due_at_ms=now_ms)
+
+
+def _is_whole(conn: Connection, process: Process, found: CommitResult) -> bool:
+    """Whether all that was planned is replaced: only then are its partitions done with."""
+    rewrites = [t for t in table_tasks.of_process(conn, process.id) if t.kind is TaskKind.REWRITE]
+    return not found.conflicts and all(t.status is TaskStatus.SUCCESS for t in rewrites)
+
+
+def _moved(clocks: Clocks, done: Mapping[str, str], *, now_ms: int) -> Clocks:
+    """The clocks of the partitions that this process was the last for."""
+    moved = dict(clocks)
+    for key, kind in done.items():
+        minor, major, full, seen = moved.get(key, (None, None, None, now_ms))
+        match kind:
+            case "MINOR":
+                minor = now_ms
+            case "MAJOR":
+                major = now_ms
+            case _:
+                full = now_ms
+        moved[key] = minor, major, full, seen
+    return moved
+
+
+def _without(
+    conn: Connection, table: LakeTable, process: Process, found: CommitResult
+) -> Mapping[str, int]:
+    """The files that it replaced are no more, so their failures are forgotten."""
+    before = lake.file_failures_of(conn, table.id)
+    if not before:
+        return before
+    gone = {
+        path
+        for task in table_tasks.of_process(conn, process.id)
+        if task.status is TaskStatus.SUCCESS
+        for each in task.payload.get("bins", ())
+        if str(each["number"]) not in found.conflicts
+        for path in each["paths"]
+    }
+    return {path: count for path, count in before.items() if path not in gone}
+
+
+def outcome_unknown(conn: Connection, process: Process, *, because: str, now_ms: int) -> None:
+    """The commit could not be made, and the table could not be asked, for too long."""
+    table = lake.get(conn, process.table_id)
+    close_process(conn, process, ProcessStatus.FAILED, because=because, now_ms=now_ms)
+    if process.settling and table is not None:  # its table is not in it any more
+        failed(conn, table, because=because, now_ms=now_ms)

@@ -1,0 +1,189 @@
+"""Running processes: each moves on by what its tasks say, until it has ended.
+
+`advance` is called with the report that may have been the last, by every pass, and by the recovery
+pass: it decides by the rows alone, so nothing can sit between two of them (T3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from sqlalchemy import Connection, Engine
+
+from headrace.clock import Clock
+from headrace.coordinator.tables.blame import blame
+from headrace.coordinator.tables.closing import close_process
+from headrace.coordinator.tables.committing import begin_commit, outcome_unknown, plan_commit
+from headrace.coordinator.tables.planning import planning_failed
+from headrace.model.tables.status import (
+    OPTIMIZING,
+    NextStep,
+    ProcessStatus,
+    TableStatus,
+    next_step,
+)
+from headrace.model.task import ENDED, TaskKind, TaskStatus
+from headrace.store import blockers, lake, processes, table_tasks, tasks
+from headrace.store.engine import reading
+from headrace.store.lake import LakeTable
+from headrace.store.processes import Process
+from headrace.store.tasks import Task
+
+RUNNING_MAX = 1_000  # processes looked at in one pass
+PLANNING_MAX = 1_000  # tables that are being planned, looked at in one pass
+SETTLE_TIMEOUT_MS = 15 * 60_000  # so long the table is asked how a commit ended
+
+
+class Processes:
+    """Keys are process ids, and `table:ID` for tables that are being planned."""
+
+    name = "processes"
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.skipped: Collection[str] = ()  # tables that are not recovered yet
+
+    def keys(self, engine: Engine) -> Sequence[str]:
+        with reading(engine) as conn:
+            running = processes.running(conn, most=RUNNING_MAX)
+            planning = lake.in_status(conn, {TableStatus.PLANNING}, most=PLANNING_MAX)
+        found = [each.id for each in running if each.table_id not in self.skipped]
+        return [*found, *(f"table:{each.id}" for each in planning if each.id not in self.skipped)]
+
+    def due(self, conn: Connection, key: str) -> bool:
+        if key.startswith("table:"):
+            table = lake.get(conn, key.removeprefix("table:"))
+            return table is not None and _planning_ended(conn, table) is not None
+        process = processes.get(conn, key)
+        return process is not None and _is_due(conn, process, self._clock.wall_ms())
+
+    def reconcile(self, conn: Connection, key: str) -> None:
+        now_ms = self._clock.wall_ms()
+        if key.startswith("table:"):
+            table = lake.lock(conn, key.removeprefix("table:"))
+            because = _planning_ended(conn, table) if table is not None else None
+            if table is not None and because is not None:
+                planning_failed(conn, table, because=because, now_ms=now_ms)
+            return
+        process = processes.lock(conn, key)
+        if process is not None and process.status is ProcessStatus.RUNNING:
+            advance(conn, process, now_ms=now_ms)
+
+
+def _planning_ended(conn: Connection, table: LakeTable) -> str | None:
+    """Why a table that is being planned will get no plan; None: it is not, or it may."""
+    if table.status is not TableStatus.PLANNING:
+        return None
+    task = tasks.get(conn, table.task_id) if table.task_id else None
+    if task is not None and task.status not in ENDED:
+        return None
+    return (task.error if task else None) or "its plan task is gone, and nobody said why"
+
+
+def _is_due(conn: Connection, process: Process, now_ms: int) -> bool:
+    return _Look(conn, process, now_ms).step() is not None
+
+
+def advance(conn: Connection, process: Process, *, now_ms: int) -> None:
+    """Take the next step of a running process, if there is one. `process` is locked."""
+    look = _Look(conn, process, now_ms)
+    match look.step():
+        case "cancel":
+            because = "somebody canceled it"
+            close_process(conn, process, ProcessStatus.KILLED, because=because, now_ms=now_ms)
+        case "close":
+            close_process(conn, process, ProcessStatus.CLOSED, because=look.because, now_ms=now_ms)
+        case "fail":
+            blame(conn, process, look.rewrites, now_ms=now_ms)
+            close_process(conn, process, ProcessStatus.FAILED, because=look.because, now_ms=now_ms)
+        case "commit":
+            assert look.table is not None
+            blame(conn, process, look.rewrites, now_ms=now_ms)  # of a partial commit
+            begin_commit(conn, look.table, process, now_ms=now_ms)
+        case "commit again":
+            plan_commit(conn, process, now_ms=now_ms)
+        case "unknown":
+            outcome_unknown(conn, process, because=look.because, now_ms=now_ms)
+        case _:
+            pass
+
+
+class _Look:
+    """What is known of a process, and which step follows from it."""
+
+    def __init__(self, conn: Connection, process: Process, now_ms: int) -> None:
+        self._conn, self._process, self._now_ms = conn, process, now_ms
+        self.table = lake.get(conn, process.table_id)
+        self._tasks = table_tasks.of_process(conn, process.id)
+        self.rewrites = [task for task in self._tasks if task.kind is TaskKind.REWRITE]
+        self.because = ""
+
+    def step(self) -> str | None:
+        if self._process.settling:
+            return self._settling()
+        table = self.table
+        if table is None:
+            return self._because("close", "its table is no longer in its catalog")
+        if table.process_id != self._process.id:
+            return self._because("close", "its table does not know of it")
+        if table.status is TableStatus.COMMITTING:
+            return self._committing()
+        if table.status not in OPTIMIZING:
+            return self._because("close", f"its table is {table.status}")
+        return self._rewriting(table)
+
+    def _because(self, step: str, because: str) -> str:
+        self.because = because
+        return step
+
+    def _rewriting(self, table: LakeTable) -> str | None:
+        if self._process.wanted_cancel:
+            return "cancel"
+        if not table.may_optimize:
+            off = "it was paused" if table.wanted_paused else "self-optimizing.enabled is false"
+            return self._because("close", f"optimizing of the table was switched off: {off}")
+        partial = bool(self._plan().get("allow_partial_commit"))
+        match next_step([task.status for task in self.rewrites], allow_partial_commit=partial):
+            case NextStep.WAIT:
+                return None
+            case NextStep.CLOSE:
+                return self._because("close", "it has no tasks")
+            case NextStep.FAIL:
+                return self._because("fail", _first_error(self.rewrites))
+            case NextStep.COMMIT:
+                # A writer that asked to be left alone is: the commit waits, the work is kept.
+                blocked = blockers.of(self._conn, table.id, now_ms=self._now_ms)
+                return None if blocked else "commit"
+
+    def _plan(self) -> Mapping[str, object]:
+        return processes.plan_of(self._conn, self._process.id)
+
+    def _commit_task(self) -> Task | None:
+        known = (task for task in self._tasks if task.id == self._process.commit_task)
+        return next(known, None)
+
+    def _committing(self) -> str | None:
+        """Past here it is not canceled: the commit may have landed, and ends within its tries."""
+        task = self._commit_task()
+        if task is None or task.status in {TaskStatus.CANCELED, TaskStatus.SUCCESS}:
+            return "commit again"
+        if task.status is TaskStatus.FAILED:
+            return self._because("unknown", task.error or "its commit failed, nobody said why")
+        return None
+
+    def _settling(self) -> str | None:
+        since_ms = self._process.settling_since_ms or 0
+        if self._now_ms - since_ms > SETTLE_TIMEOUT_MS:
+            minutes = SETTLE_TIMEOUT_MS // 60_000
+            task = self._commit_task()
+            last = f": {task.error}" if task and task.error else ""
+            return self._because(
+                "unknown", f"outcome unknown: the table could not be asked for {minutes} min{last}"
+            )
+        return self._committing()
+
+
+def _first_error(rewrites: Sequence[Task]) -> str:
+    lost = [task for task in rewrites if task.status in ENDED - {TaskStatus.SUCCESS}]
+    error = next((task.error for task in lost if task.error), "nobody said why")
+    return f"{len(lost)} of {len(rewrites)} rewrite tasks failed: {error}"

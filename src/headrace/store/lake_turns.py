@@ -1,0 +1,265 @@
+"""Which lake tables have their turn: to be evaluated, or to be planned.
+
+A pass comes twice a second, and there may be 100,000 tables: each question here is answered by an
+index, and reads narrow rows that no broken one among them can spoil.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    bindparam,
+    func,
+    or_,
+    select,
+    text,
+    update,
+)
+
+from headrace.model.tables.schedule import Candidate, SchedulingPolicy
+from headrace.model.tables.status import TableStatus
+from headrace.model.task import TaskKind
+from headrace.store.prepared import Prepared, Statement, one_of
+from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks, workers
+from headrace.store.table_schema import (
+    RUNNING_PROCESS,
+    blockers,
+    catalogs,
+    lake_tables,
+    processes,
+)
+
+_BUSY = text("lake_tables.status <> 'IDLE'")  # the condition of the index, word for word
+_WANTED = text("lake_tables.wanted_type IS NOT NULL")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A table that is to be evaluated."""
+
+    id: str
+    task_id: str | None  # the evaluation or planning that was under way when it was last looked at
+    status: TableStatus
+    failures: int
+
+
+_DUE_SINCE = (
+    select(func.min(lake_tables.c.due_at_ms))
+    .where(lake_tables.c.catalog == catalogs.c.name)
+    .scalar_subquery()
+)
+_DUE_CATALOGS = Prepared(
+    select(catalogs.c.name)
+    .where(catalogs.c.wanted_removed == 0, bindparam("now_ms") >= _DUE_SINCE)
+    .order_by(_DUE_SINCE, catalogs.c.name)
+)
+_DUE = Prepared(
+    select(lake_tables.c.id, lake_tables.c.task_id, lake_tables.c.status, lake_tables.c.failures)
+    .where(
+        lake_tables.c.catalog == bindparam("catalog"),
+        lake_tables.c.due_at_ms <= bindparam("now_ms"),
+    )
+    .order_by(lake_tables.c.due_at_ms)
+    .limit(bindparam("most"))
+)
+_LOCK = Prepared(
+    select(lake_tables.c.id)
+    .where(one_of(lake_tables.c.id, "ids"))
+    .order_by(lake_tables.c.id)
+    .with_for_update()
+)
+_LET_GO = Prepared(
+    update(lake_tables)
+    .where(one_of(lake_tables.c.id, "ids"), lake_tables.c.task_id == bindparam("task"))
+    .values(task_id=None, due_at_ms=bindparam("again_ms"))
+)
+_KNOWN = Prepared(
+    select(lake_tables.c.id, lake_tables.c.identifier, lake_tables.c.namespace)
+    .where(lake_tables.c.catalog == bindparam("catalog"))
+    .order_by(lake_tables.c.identifier)
+)
+_FIRST = Prepared(
+    select(lake_tables.c.id)
+    .where(lake_tables.c.catalog == bindparam("catalog"))
+    .limit(bindparam("most"))
+)
+_CONTROL_SLOTS = Prepared(
+    select(func.coalesce(func.sum(workers.c.control_slots), 0)).where(
+        workers.c.group_name == bindparam("group")
+    )
+)
+_QUOTAS = Prepared(
+    select(lake_tables.c.id, lake_tables.c.quota).where(one_of(lake_tables.c.id, "ids"))
+)
+_GROUPS_WAITING = Prepared(
+    select(tasks.c.group_name)
+    .where(PLANNED_TASK, tasks.c.kind == TaskKind.REWRITE, tasks.c.granted == 0)
+    .distinct()
+    .order_by(tasks.c.group_name)
+)
+
+
+def due_catalogs(conn: Connection, *, now_ms: int) -> Sequence[str]:
+    """Those in which a table is to be evaluated, the longest due first."""
+    return [name for (name,) in _DUE_CATALOGS.rows(conn, {"now_ms": now_ms})]
+
+
+def due(conn: Connection, catalog: str, *, now_ms: int, most: int) -> Sequence[Due]:
+    """The longest due first. Also such that an evaluation holds: it may have been lost."""
+    asked = {"catalog": catalog, "now_ms": now_ms, "most": most}
+    return [
+        Due(id_, task, TableStatus(status), failures)
+        for id_, task, status, failures in _DUE.rows(conn, asked)
+    ]
+
+
+def lock(conn: Connection, ids: Collection[str]) -> None:
+    """Lock these in the order in which everybody does, so that nobody waits in a circle."""
+    _LOCK.rows(conn, {"ids": sorted(ids)})
+
+
+def let_go(conn: Connection, ids: Collection[str], *, task_id: str, due_at_ms: int) -> None:
+    """Those of them that are still in this evaluation."""
+    _LET_GO.change(conn, {"ids": sorted(ids), "task": task_id, "again_ms": due_at_ms})
+
+
+def known(conn: Connection, catalog: str) -> Mapping[str, tuple[str, tuple[str, ...]]]:
+    """Id and namespace by identifier: all of a catalog, so once for each discovery only."""
+    rows = _KNOWN.rows(conn, {"catalog": catalog})
+    return {identifier: (id_, tuple(namespace)) for id_, identifier, namespace in rows}
+
+
+def some_of(conn: Connection, catalog: str, *, most: int) -> Sequence[str]:
+    return [id_ for (id_,) in _FIRST.rows(conn, {"catalog": catalog, "most": most})]
+
+
+def control_slots(conn: Connection, group: str) -> int:
+    [(slots,)] = _CONTROL_SLOTS.rows(conn, {"group": group})
+    return int(slots)
+
+
+def quotas(conn: Connection, ids: Collection[str]) -> Mapping[str, float]:
+    """Of those that are still there."""
+    return dict(_QUOTAS.rows(conn, {"ids": sorted(ids)}))
+
+
+def groups_waiting(conn: Connection) -> Sequence[str]:
+    """In which a rewrite task waits for a grant; nobody can have claimed it, so it is PLANNED."""
+    return [group for (group,) in _GROUPS_WAITING.rows(conn)]
+
+
+def _open_of_kind() -> Statement:
+    mine = (tasks.c.kind == bindparam("kind"), tasks.c.group_name == bindparam("group"))
+    return select(func.count()).where(*mine, or_(PLANNED_TASK, ASSIGNED_TASK))
+
+
+_OPEN_OF_KIND = Prepared(_open_of_kind())
+
+
+def open_of_kind(conn: Connection, kind: TaskKind, *, group: str) -> int:
+    [(number,)] = _OPEN_OF_KIND.rows(conn, {"kind": kind, "group": group})
+    return int(number)
+
+
+def _may_be_planned() -> tuple[ColumnElement[bool], ...]:
+    """Whatever its status: nobody has switched it off, and nothing of it is under way."""
+    table = lake_tables.c
+    running = select(processes.c.id).where(RUNNING_PROCESS, processes.c.table_id == table.id)
+    blocked = select(blockers.c.name).where(
+        blockers.c.table_id == table.id, blockers.c.expires_at_ms > bindparam("now_ms")
+    )
+    removed = select(catalogs.c.name).where(
+        catalogs.c.name == table.catalog, catalogs.c.wanted_removed == 1
+    )
+    return (
+        table.group_name == bindparam("group"),
+        table.enabled == 1,
+        table.wanted_paused == 0,
+        table.not_before_ms <= bindparam("now_ms"),
+        ~running.exists(),
+        ~blocked.exists(),
+        ~removed.exists(),
+    )
+
+
+def _waits() -> tuple[Any, ...]:
+    table = lake_tables.c
+    planned_ms = func.coalesce(table.planned_at_ms, 0) + table.min_plan_interval_ms
+    return (
+        _BUSY,
+        table.status == TableStatus.PENDING,
+        or_(table.planned_at_ms.is_(None), planned_ms <= bindparam("now_ms")),
+        *_may_be_planned(),
+    )
+
+
+_ONE_WAITS = Prepared(select(lake_tables.c.id).where(*_waits()).limit(1))
+_WANTED_NOW = Prepared(
+    select(lake_tables.c.id)
+    .where(
+        _WANTED,
+        lake_tables.c.status.in_([TableStatus.IDLE, TableStatus.PENDING]),
+        *_may_be_planned(),
+    )
+    .order_by(lake_tables.c.id)
+    .limit(bindparam("most"))
+)
+
+
+def _waiting(starved: bool, *order: Any) -> Prepared:  # noqa: FBT001  which of the two
+    table = lake_tables.c
+    since = table.pending_since_ms
+    until = bindparam("starved_ms", type_=BigInteger())
+    columns = (table.id, table.quota, since, table.optimized_at_ms, table.benefit)
+    return Prepared(
+        select(*columns)
+        .where(*_waits(), since <= until if starved else since > until)
+        .order_by(*order, since, table.id)
+        .limit(bindparam("most"))
+    )
+
+
+_STARVED = _waiting(True)  # noqa: FBT003
+# The order of `rank`, so that the first of all are among the first that are read. How much a table
+# ran lately is not in its row; it comes after all that waited as long and did not run.
+_OTHERS: Mapping[SchedulingPolicy, Prepared] = {
+    SchedulingPolicy.QUOTA: _waiting(False),  # noqa: FBT003
+    SchedulingPolicy.BALANCED: _waiting(False, func.coalesce(lake_tables.c.optimized_at_ms, -1)),  # noqa: FBT003
+    SchedulingPolicy.BENEFIT: _waiting(False, lake_tables.c.benefit.desc()),  # noqa: FBT003
+}
+
+
+def one_waits(conn: Connection, group: str, *, now_ms: int) -> bool:
+    """Whether any table could be planned now."""
+    return _ONE_WAITS.row(conn, {"group": group, "now_ms": now_ms}) is not None
+
+
+def wanted_now(conn: Connection, group: str, *, now_ms: int, most: int) -> Sequence[str]:
+    """Tables that somebody asked to optimize, and that may be planned."""
+    asked = {"group": group, "now_ms": now_ms, "most": most}
+    return [id_ for (id_,) in _WANTED_NOW.rows(conn, asked)]
+
+
+def waiting(
+    conn: Connection,
+    group: str,
+    *,
+    policy: SchedulingPolicy,
+    now_ms: int,
+    starved_ms: int,
+    most: int,
+) -> Sequence[Candidate]:
+    """Tables that may be planned now: first `most` of those that wait since `starved_ms` or longer,
+    then `most` of the others in the order of the policy."""
+    asked = {"group": group, "now_ms": now_ms, "starved_ms": starved_ms, "most": most}
+    return [
+        Candidate(id_, quota, since_ms, optimized_ms=optimized_ms, benefit=benefit)
+        for each in (_STARVED, _OTHERS[policy])
+        for id_, quota, since_ms, optimized_ms, benefit in each.rows(conn, asked)
+    ]
