@@ -31,6 +31,7 @@ class Retention:
     state_cleanup_delay_ms: int = MINUTE_MS  # 0: at once
     history_expire_ms: int = DAY_MS
     savepoint_expire_ms: int = 7 * DAY_MS
+    process_expire_ms: int = 30 * DAY_MS  # Amoro's self-optimizing.runtime-data-keep-time
     commit_deadline_ms: int = 60 * MINUTE_MS  # a commit that began earlier is refused
 
     @property

@@ -70,5 +70,10 @@ def blocked(conn: Connection, *, now_ms: int) -> frozenset[str]:
     return frozenset(table for (table,) in _ALL.rows(conn, {"now": now_ms}))
 
 
-def expire(conn: Connection, *, now_ms: int) -> int:
-    return conn.execute(delete(blockers).where(blockers.c.expires_at_ms <= now_ms)).rowcount
+def any_expired(conn: Connection, *, until_ms: int) -> bool:
+    found = select(blockers.c.name).where(blockers.c.expires_at_ms <= until_ms).limit(1)
+    return conn.execute(found).first() is not None
+
+
+def expire(conn: Connection, *, until_ms: int) -> int:
+    return conn.execute(delete(blockers).where(blockers.c.expires_at_ms <= until_ms)).rowcount

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, or_, select, update
+from sqlalchemy import Connection, case, func, or_, select, update
 
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import ENDED, Lane, TaskKind
@@ -60,11 +60,13 @@ def identifiers(conn: Connection, *, most: int, name: str | None = None) -> Sequ
 
 
 def evaluate_again(conn: Connection, catalog: str, *, now_ms: int) -> None:
-    """What its tables have by default has changed: what was measured doesn't hold any more."""
+    """What its tables have by default has changed: what was measured doesn't hold any more, and
+    an evaluation that is under way is let go of. A planning is not: its plan is still good."""
+    planning = lake_tables.c.status == TableStatus.PLANNING
     conn.execute(
         update(lake_tables)
         .where(lake_tables.c.catalog == catalog)
-        .values(due_at_ms=now_ms, pointer=None)
+        .values(due_at_ms=now_ms, pointer=None, task_id=case((planning, lake_tables.c.task_id)))
     )
 
 
@@ -105,7 +107,7 @@ def leftovers(conn: Connection) -> int:
 
 
 def catalogs_by_failing(conn: Connection) -> Mapping[bool, int]:
-    failing = (catalogs.c.failures > 0).label("failing")
+    failing = ((catalogs.c.failures > 0) | catalogs.c.error.is_not(None)).label("failing")
     grouped = select(failing, func.count()).group_by(failing)
     return {bool(value): int(count) for value, count in conn.execute(grouped)}
 

@@ -204,7 +204,7 @@ _WANTED_NOW = Prepared(
     select(lake_tables.c.id)
     .where(
         _WANTED,
-        lake_tables.c.status.in_([TableStatus.IDLE, TableStatus.PENDING]),
+        or_(lake_tables.c.status == TableStatus.IDLE, lake_tables.c.status == TableStatus.PENDING),
         *_may_be_planned(),
     )
     .order_by(lake_tables.c.id)

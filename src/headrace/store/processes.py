@@ -214,6 +214,9 @@ def counts(conn: Connection) -> Mapping[ProcessStatus, int]:
     return {ProcessStatus(status): int(n) for status, n in conn.execute(grouped)}
 
 
+EXPIRED_AT_ONCE_MAX = 200  # rows of one transaction; the next pass takes the rest
+
+
 def _expired(until_ms: int) -> Any:
     return (
         processes.c.status.in_(sorted(PROCESS_ENDED)),
@@ -227,9 +230,9 @@ def any_expired(conn: Connection, *, until_ms: int) -> bool:
     return conn.execute(found).first() is not None
 
 
-def expire(conn: Connection, *, until_ms: int, most: int) -> int:
+def expire(conn: Connection, *, until_ms: int) -> int:
     """Forget processes that ended by then, and their tasks."""
-    chosen = select(processes.c.id).where(*_expired(until_ms)).limit(most)
+    chosen = select(processes.c.id).where(*_expired(until_ms)).limit(EXPIRED_AT_ONCE_MAX)
     ids = list(conn.execute(chosen).scalars())
     if ids:
         conn.execute(delete(tasks).where(tasks.c.process_id.in_(ids)))

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, bindparam, case, delete, func, select, update
 from headrace.model.task import ENDED, OF_TABLES, Lane, TaskKind, TaskStatus
 from headrace.store.prepared import Prepared, one_of
 from headrace.store.schema import tasks
-from headrace.store.table_schema import processes
+from headrace.store.table_schema import RUNNING_PROCESS, processes
 from headrace.store.task_rows import COLUMNS, Task, to_task
 
 _OPEN = tasks.c.status.not_in(sorted(ENDED))
@@ -156,18 +156,26 @@ def run_ms(conn: Connection, *, since_ms: int, now_ms: int) -> Mapping[str, int]
     return {table: int(ms) for table, ms in conn.execute(grouped)}
 
 
-def expire(conn: Connection, *, until_ms: int, most: int) -> int:
-    """Delete tasks of tables that ended by then; those of a process that runs stay with it."""
-    running = select(processes.c.id).where(processes.c.status == "RUNNING")
-    chosen = (
-        select(tasks.c.id)
-        .where(
-            tasks.c.kind.in_(sorted(OF_TABLES)),
-            tasks.c.ended_at_ms <= until_ms,
-            (tasks.c.process_id.is_(None)) | (tasks.c.process_id.not_in(running)),
-        )
-        .limit(most)
+EXPIRED_AT_ONCE_MAX = 500  # rows of one transaction; the next pass takes the rest
+
+
+def _expired(until_ms: int) -> tuple[Any, ...]:
+    """Those of a process that runs stay with it."""
+    running = select(processes.c.id).where(RUNNING_PROCESS)
+    return (
+        tasks.c.table_id.is_not(None) | tasks.c.kind.in_(sorted(OF_TABLES)),
+        tasks.c.ended_at_ms <= until_ms,
+        tasks.c.process_id.is_(None) | tasks.c.process_id.not_in(running),
     )
+
+
+def any_expired(conn: Connection, *, until_ms: int) -> bool:
+    return conn.execute(select(tasks.c.id).where(*_expired(until_ms)).limit(1)).first() is not None
+
+
+def expire(conn: Connection, *, until_ms: int) -> int:
+    """Delete tasks of tables that ended by then."""
+    chosen = select(tasks.c.id).where(*_expired(until_ms)).limit(EXPIRED_AT_ONCE_MAX)
     ids = list(conn.execute(chosen).scalars())
     if ids:
         conn.execute(delete(tasks).where(tasks.c.id.in_(ids)))
