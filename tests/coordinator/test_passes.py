@@ -31,6 +31,7 @@ class Writes:
         self.count += 1
 
 
+@pytest.mark.req("T5")
 def test_a_silent_worker_is_unregistered_and_its_tasks_are_requeued_in_one_pass(desk: Desk) -> None:
     _, claim = desk.given(spec(retry_times=1))
     desk.clock.advance(TIMEOUT_S + 0.1)
@@ -77,6 +78,7 @@ def test_a_jump_of_the_wall_clock_expires_nobody(desk: Desk) -> None:
     assert desk.is_registered("w1")
 
 
+@pytest.mark.req("T5")
 def test_tasks_of_a_worker_that_somebody_else_unregistered_are_found(desk: Desk) -> None:
     """A leader died between unregistering and requeueing."""
     _, claim = desk.given(spec(retry_times=1))

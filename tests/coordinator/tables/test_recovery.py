@@ -125,7 +125,7 @@ def test_a_second_restart_changes_nothing_more(
 
 @pytest.mark.req("T6")
 def test_a_broken_row_blocks_no_other_table(desk: Desk, lakes: Lakes) -> None:
-    broken, process = cell(lakes, P.RUNNING, T.MINOR_OPTIMIZING)
+    broken, process = cell(lakes, P.RUNNING, T.FULL_OPTIMIZING)  # before some, after others
     with writing(desk.store) as conn:
         garbage = update(process_rows).where(process_rows.c.id == process).values(plan="garbage")
         conn.execute(garbage)
