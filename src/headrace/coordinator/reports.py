@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 from headrace.coordinator import joblog
 from headrace.coordinator.attempts import Place, attempt_failed, finish, place_of
 from headrace.coordinator.ready import not_ready
-from headrace.coordinator.tables import ends
+from headrace.coordinator.tables import ends, news
 from headrace.model.epoch import OPEN_MAX, EpochKind, EpochStatus
 from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.task import OF_TABLES, TaskKind, TaskStatus
@@ -167,6 +167,7 @@ def complete(conn: Connection, place: Place, done: EpochCompleted, *, now_ms: in
         commits={**place.pipeline.commits, **done.commits},
         written=done.written,
     )
+    news.written(conn, done.commits, now_ms=now_ms)
     return True
 
 

@@ -1,0 +1,72 @@
+"""A table that one of our pipelines wrote to is looked at soon, and not with every epoch."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import update
+
+from headrace.coordinator.tables.news import NEWS_PAUSE_MS, written
+from headrace.store import catalogs
+from headrace.store.engine import reading, writing
+from headrace.store.table_schema import catalogs as catalog_rows
+from tests.coordinator.desk import Desk
+from tests.coordinator.tables.lakes import CATALOG, Lakes
+
+LONG_MS = 600_000
+
+
+@pytest.fixture
+def lakes(desk: Desk) -> Lakes:
+    return Lakes(desk.store, now_ms=desk.clock.wall_ms())
+
+
+def tell(desk: Desk, table: str) -> None:
+    with writing(desk.store) as conn:
+        written(conn, {"Iceberg-1": {"table": table}}, now_ms=desk.clock.wall_ms())
+
+
+def test_a_table_that_was_written_to_is_evaluated_at_once(desk: Desk, lakes: Lakes) -> None:
+    now_ms = desk.clock.wall_ms()
+    table = lakes.table("t", due_at_ms=now_ms + LONG_MS, evaluated_at_ms=now_ms - LONG_MS)
+
+    tell(desk, "headrace.db.t")
+
+    assert lakes.read(table).due_at_ms == now_ms
+
+
+def test_one_that_was_evaluated_a_moment_ago_rests_first(desk: Desk, lakes: Lakes) -> None:
+    now_ms = desk.clock.wall_ms()
+    table = lakes.table("t", due_at_ms=now_ms + LONG_MS, evaluated_at_ms=now_ms - 1)
+
+    tell(desk, "headrace.db.t")
+
+    assert lakes.read(table).due_at_ms == now_ms - 1 + NEWS_PAUSE_MS
+
+
+def test_one_that_is_due_already_is_not_put_off(desk: Desk, lakes: Lakes) -> None:
+    now_ms = desk.clock.wall_ms()
+    table = lakes.table("t", due_at_ms=now_ms - 5, evaluated_at_ms=now_ms - 1)
+
+    tell(desk, "headrace.db.t")
+
+    assert lakes.read(table).due_at_ms == now_ms - 5
+
+
+@pytest.mark.parametrize("table", ["headrace.db.new", "elsewhere.db.new", "no table at all"])
+def test_a_table_nobody_has_seen_has_its_catalog_looked_into(desk: Desk, table: str) -> None:
+    now_ms = desk.clock.wall_ms()
+    with writing(desk.store) as conn:
+        later = {"due_at_ms": now_ms + LONG_MS, "discovered_at_ms": now_ms - LONG_MS}
+        conn.execute(update(catalog_rows).values(**later))
+
+    tell(desk, table)
+
+    with reading(desk.store) as conn:
+        found = catalogs.get(conn, CATALOG)
+    assert found is not None
+    assert (found.due_at_ms == now_ms) is table.startswith(CATALOG)
+
+
+def test_a_sink_that_is_no_table_is_no_news(desk: Desk) -> None:
+    with writing(desk.store) as conn:
+        written(conn, {"Console-1": {"rows": 7}}, now_ms=desk.clock.wall_ms())
