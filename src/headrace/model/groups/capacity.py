@@ -1,0 +1,107 @@
+"""One sum for the capacity of a group: nothing is provisioned twice, and nothing is pretended (R5).
+
+The floor is what the user asked for (`min-parallelism`), and it is never edited. When it can't be
+reached after `max-keeping-attempts`, an *effective* value stands beside it, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+MINUTE_MS = 60_000
+LOWERED_RETRY_MS = 60 * MINUTE_MS  # so long after giving up the floor is tried once more
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSetting:
+    """`optimizer-group.*`."""
+
+    check_interval_ms: int = 5 * MINUTE_MS
+    max_attempts: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Of one resource, or of a worker that nobody of us started: where its threads count."""
+
+    threads: int
+    registered: bool = False
+    draining: bool = False  # it takes nothing new, and goes
+    booting: bool = False  # launched, within its grace period, not registered yet
+    restarting: bool = False  # an orphan that is going to be started again
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    registered: int = 0  # and not draining: what really works
+    draining: int = 0
+    booting: int = 0
+    restarting: int = 0
+
+    @staticmethod
+    def of(parts: Iterable[Threads]) -> Capacity:
+        found = Capacity()
+        for each in parts:
+            name = _counts_as(each)
+            if name is not None:
+                found = replace(found, **{name: getattr(found, name) + each.threads})
+        return found
+
+    def missing(self, floor: int) -> int:
+        """What is still to be asked for: what boots, or is started again, is asked for already."""
+        return max(0, floor - self.registered - self.booting - self.restarting)
+
+
+def _counts_as(each: Threads) -> str | None:
+    """Each thread is counted once."""
+    if each.registered:
+        return "draining" if each.draining else "registered"
+    if each.booting:
+        return "booting"
+    return "restarting" if each.restarting else None
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """How far keeping a group's floor has got; kept with the group."""
+
+    attempts: int = 0  # requests in a row that did not bring the floor back
+    next_at_ms: int = 0
+    effective: int | None = None  # None: the floor itself
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    keeping: Keeping
+    request: int = 0  # threads to ask the group's container for
+
+
+def keep(
+    floor: int, found: Capacity, before: Keeping, setting: KeepSetting, *, now_ms: int
+) -> Kept:
+    """What to ask for now, and how keeping stands afterwards."""
+    if found.registered >= floor:
+        return Kept(Keeping())
+    if now_ms < before.next_at_ms:
+        return Kept(before)
+    if before.effective is not None:  # given up, an hour ago: once more from the beginning
+        before = Keeping(effective=before.effective, reason=before.reason)
+    missing = found.missing(floor)
+    if missing == 0:
+        return Kept(before)
+    if before.attempts >= setting.max_attempts:
+        return Kept(_lowered(floor, found, before, now_ms=now_ms))
+    attempts = before.attempts + 1
+    next_at_ms = now_ms + setting.check_interval_ms * attempts
+    return Kept(replace(before, attempts=attempts, next_at_ms=next_at_ms), request=missing)
+
+
+def _lowered(floor: int, found: Capacity, before: Keeping, *, now_ms: int) -> Keeping:
+    """Only what really works counts: an orphan that may come back satisfies nobody (R5)."""
+    reason = (
+        f"{before.attempts} requests did not bring it to {floor} threads; {found.registered} work. "
+        "Look at the logs of its resources, then scale the group, or lower min-parallelism"
+    )
+    return Keeping(before.attempts, now_ms + LOWERED_RETRY_MS, found.registered, reason)
