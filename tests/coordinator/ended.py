@@ -15,7 +15,7 @@ from headrace.store import cleanups, history
 from headrace.store.cleanups import Cleanup
 from headrace.store.engine import reading
 from headrace.store.history import Ended
-from headrace.store.table_schema import metadata
+from headrace.store.whole_schema import metadata
 from tests.coordinator.desk import RETENTION, Desk
 from tests.coordinator.specs import failed, spec, stopped
 from tests.coordinator.streaming import epoch

@@ -21,7 +21,7 @@ from headrace.protocol.payloads import PipelinePayload
 from headrace.store import history, jobs, savepoints
 from headrace.store.engine import reading
 from headrace.store.schema import epochs as epoch_rows
-from headrace.store.table_schema import metadata
+from headrace.store.whole_schema import metadata
 from tests.coordinator.desk import TIMEOUT_S, Desk
 from tests.coordinator.specs import (
     failed,

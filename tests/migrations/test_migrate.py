@@ -20,7 +20,7 @@ from headrace.store.engine import is_sqlite, open_store, reading, writing
 from headrace.store.facts import PROGRAM_LEVEL, store_id
 from headrace.store.migrate import REVISIONS, prepare_store, revision
 from headrace.store.schema import facts
-from headrace.store.table_schema import metadata
+from headrace.store.whole_schema import metadata
 from tests.postgresql import PostgreSQL
 
 STARTS = 4

@@ -19,7 +19,7 @@ from sqlalchemy.pool import StaticPool
 
 from headrace.store.engine import open_store
 from headrace.store.migrate import prepare_store
-from headrace.store.table_schema import metadata
+from headrace.store.whole_schema import metadata
 from tests.simulation.faults import AT_STORE, AT_STORED, Faults
 from tests.simulation.world import Crash, the_world
 

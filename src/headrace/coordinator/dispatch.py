@@ -185,6 +185,8 @@ class Dispatch:
         asking: Mapping[tuple[str, Lane], list[Draft]] = defaultdict(list)
         for draft in drafts:
             assert draft.worker is not None
+            if draft.worker.drain_since_ms:
+                continue
             for lane, free in draft.sync.free.items():
                 used = sum(1 for task in draft.assigned.values() if task.lane is lane)
                 spare = min(free, draft.worker.capacity(lane) - used)

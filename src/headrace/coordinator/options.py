@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headrace.containers.launching import WorkerContainer
 from headrace.coordinator.activity import STALL_TIMEOUT_S
 from headrace.model.cleanup import Retention
+from headrace.model.groups.capacity import KeepSetting
+from headrace.model.groups.orphans import AutoRestart
 from headrace.model.schedule import ScheduleStrategy
+from headrace.model.tables.refresh import BASE_INTERVAL_MS, DISCOVER_INTERVAL_MS
 from headrace.model.tables.schedule import SchedulingPolicy
 
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """How tables share the slots of their group."""
+    """How often lake tables are looked at, and how they share the slots of their group."""
 
     policy: SchedulingPolicy = SchedulingPolicy.QUOTA
     break_quota: bool = True  # by slots that nobody could use within his
+    refresh_ms: int = BASE_INTERVAL_MS  # between two looks at a table
+    discover_ms: int = DISCOVER_INTERVAL_MS  # between two looks into a catalog for tables
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOptions:
+    """How groups come by their workers."""
+
+    auto_restart: AutoRestart = field(default_factory=AutoRestart)
+    keep: KeepSetting = field(default_factory=KeepSetting)
+    containers: Mapping[str, WorkerContainer] = field(default_factory=dict[str, WorkerContainer])
+    coordinators: tuple[str, ...] = ()  # where the workers that we start find us
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +45,4 @@ class Options:
     retention: Retention = field(default_factory=Retention)
     schedule: ScheduleStrategy = ScheduleStrategy.WAIT
     tables: TableOptions = field(default_factory=TableOptions)
+    groups: GroupOptions = field(default_factory=GroupOptions)

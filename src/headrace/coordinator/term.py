@@ -13,6 +13,8 @@ from headrace.coordinator import attempts, joblog, reports
 from headrace.coordinator.bell import Bell
 from headrace.coordinator.dispatch import Dispatch
 from headrace.coordinator.drafts import Touched
+from headrace.coordinator.groups.registering import register
+from headrace.coordinator.groups.tending import GroupCare
 from headrace.coordinator.late import LateNews
 from headrace.coordinator.leader import Leadership
 from headrace.coordinator.metrics import Metrics
@@ -99,6 +101,15 @@ class LeaderTerm:
         self._workers = Workers(self.roster, clock)
         self._executions = Executions(self.roster.watch, clock)
         self._tables = Tables(self._engine, clock, ids, self._metrics, self._options.tables)
+        self._groups = GroupCare(
+            self._engine,
+            self._leadership.term,
+            clock,
+            ids,
+            self._metrics,
+            self._options.groups,
+            trusted=lambda: self._leadership.trusted(clock.monotonic_s()),
+        )
 
     def start(self) -> None:
         self.writer.start()
@@ -110,6 +121,7 @@ class LeaderTerm:
         self._bell.ring_all()  # a parked wait ends at once, not after the threads have
         self._news.set()
         self._waker.close()
+        self._groups.stop()
         self.writer.stop(timeout_s=STOP_TIMEOUT_S)
         for thread in self._threads:
             thread.join(STOP_TIMEOUT_S)
@@ -138,10 +150,13 @@ class LeaderTerm:
             spark_application=said.spark_application,
             registered_at_ms=now_ms,
             seen_at_ms=now_ms,
+            resource_id=said.resource,
+            launch=said.launch,
+            memory_mb=said.memory_mb,
         )
         # Heard first: a pass that finds the row must not take it for one of long silence.
         self.roster.heard(said.worker, 0)
-        self.writer.do(lambda conn: workers.register(conn, worker)).result(ANSWER_TIMEOUT_S)
+        self.writer.do(lambda conn: register(conn, worker, now_ms=now_ms)).result(ANSWER_TIMEOUT_S)
         log.info("worker registered", extra={"worker": said.worker, "group": said.group})
         self._news.set()
         return Registered(
@@ -243,6 +258,7 @@ class LeaderTerm:
             self._tables_named = False
             self._tables.run(term)
         if everything:
+            self._groups.run()
             self._clean(term)
         if groups := self._bell.groups():
             now_ms = self._clock.wall_ms()

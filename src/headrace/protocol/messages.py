@@ -41,6 +41,11 @@ class Register(Message):
     host: Text
     pid: int
     spark_application: Text
+    # What it was started for, if a container of ours started it. Of an older launch than the
+    # current one it is refused, and ends itself (R8).
+    resource: Text | None = None
+    launch: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
+    memory_mb: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
 
 
 class Registered(Message):

@@ -231,3 +231,9 @@ def executions_of(conn: Connection, job_id: str) -> Mapping[str, Execution]:
         task: Execution(Claim(task, attempt).execution, *rest)
         for task, attempt, *rest in _EXECUTIONS.rows(conn, {"job_id": job_id})
     }
+
+
+def held_by(conn: Connection, worker_id: str) -> int:
+    """How many tasks are given to the worker now."""
+    counted = select(func.count()).where(ASSIGNED_TASK, tasks.c.worker_id == worker_id)
+    return int(conn.scalar(counted) or 0)

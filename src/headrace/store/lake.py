@@ -21,7 +21,7 @@ from headrace.model.tables.status import (
 from headrace.store.inserts import insert_absent
 from headrace.store.lake_rows import COLUMNS, LakeTable, to_table
 from headrace.store.prepared import Prepared, one_of
-from headrace.store.table_schema import blockers, lake_tables
+from headrace.store.table_schema import BUSY_TABLE, blockers, lake_tables
 
 _GET = Prepared(select(*COLUMNS).where(lake_tables.c.id == bindparam("of")))
 _LOCK = Prepared(select(*COLUMNS).where(lake_tables.c.id == bindparam("of")).with_for_update())
@@ -32,20 +32,9 @@ _PAGE = Prepared(
     .order_by(lake_tables.c.identifier)
     .limit(bindparam("most"))
 )
-_OF_CATALOG = Prepared(
-    select(lake_tables.c.id, lake_tables.c.identifier)
-    .where(lake_tables.c.catalog == bindparam("catalog"))
-    .order_by(lake_tables.c.identifier)
-)
-_DUE = Prepared(
-    select(*COLUMNS)
-    .where(lake_tables.c.due_at_ms <= bindparam("now_ms"), lake_tables.c.task_id.is_(None))
-    .order_by(lake_tables.c.due_at_ms, lake_tables.c.id)
-    .limit(bindparam("most"))
-)
 _BY_STATUS = Prepared(
     select(*COLUMNS)
-    .where(one_of(lake_tables.c.status, "statuses"))
+    .where(BUSY_TABLE, one_of(lake_tables.c.status, "statuses"))
     .order_by(lake_tables.c.id)
     .limit(bindparam("most"))
 )
@@ -78,19 +67,11 @@ def page(conn: Connection, *, after: str, most: int) -> Sequence[LakeTable]:
     return [to_table(row) for row in _PAGE.rows(conn, {"after": after, "most": most})]
 
 
-def of_catalog(conn: Connection, catalog: str) -> Mapping[str, str]:
-    """Ids by identifier."""
-    return {name: id_ for id_, name in _OF_CATALOG.rows(conn, {"catalog": catalog})}
-
-
-def due(conn: Connection, *, now_ms: int, most: int) -> Sequence[LakeTable]:
-    """To be evaluated, and nobody is at it; the longest due first."""
-    return [to_table(row) for row in _DUE.rows(conn, {"now_ms": now_ms, "most": most})]
-
-
 def in_status(
     conn: Connection, statuses: Collection[TableStatus], *, most: int
 ) -> Sequence[LakeTable]:
+    """Any but IDLE, which no index finds."""
+    assert TableStatus.IDLE not in statuses
     asked = {"statuses": sorted(statuses), "most": most}
     return [to_table(row) for row in _BY_STATUS.rows(conn, asked)]
 

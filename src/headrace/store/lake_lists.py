@@ -63,6 +63,9 @@ def evaluate_again(conn: Connection, catalog: str, *, now_ms: int) -> None:
     """What its tables have by default has changed: what was measured doesn't hold any more, and
     an evaluation that is under way is let go of. A planning is not: its plan is still good."""
     planning = lake_tables.c.status == TableStatus.PLANNING
+    # In the order in which everybody locks tables, so that nobody waits in a circle.
+    mine = select(lake_tables.c.id).where(lake_tables.c.catalog == catalog)
+    conn.execute(mine.order_by(lake_tables.c.id).with_for_update())
     conn.execute(
         update(lake_tables)
         .where(lake_tables.c.catalog == catalog)
@@ -75,11 +78,16 @@ def by_catalog(conn: Connection) -> Mapping[str, int]:
     return {catalog: int(count) for catalog, count in conn.execute(grouped)}
 
 
-def open_plans(conn: Connection, *, table_id: str | None = None, most: int) -> Sequence[Task]:
-    """Planning that has not ended: dry ones, and those of which a process may come."""
+def open_plans(
+    conn: Connection, *, most: int, table_id: str | None = None, until_ms: int | None = None
+) -> Sequence[Task]:
+    """Planning that has not ended: dry ones, and those of which a process may come. `until_ms`:
+    only what was asked for by then."""
     found = select(*TASK_COLUMNS).where(tasks.c.kind == TaskKind.PLAN, _OPEN)
     if table_id is not None:
         found = found.where(tasks.c.table_id == table_id)
+    if until_ms is not None:
+        found = found.where(tasks.c.created_at_ms <= until_ms)
     rows = conn.execute(found.order_by(tasks.c.id).limit(most))
     return [to_task(tuple(row)) for row in rows]
 

@@ -18,7 +18,6 @@ from sqlalchemy import (
     func,
     or_,
     select,
-    text,
     update,
 )
 
@@ -28,15 +27,14 @@ from headrace.model.task import TaskKind
 from headrace.store.prepared import Prepared, Statement, one_of
 from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks, workers
 from headrace.store.table_schema import (
+    BUSY_TABLE,
     RUNNING_PROCESS,
+    WANTED_TABLE,
     blockers,
     catalogs,
     lake_tables,
     processes,
 )
-
-_BUSY = text("lake_tables.status <> 'IDLE'")  # the condition of the index, word for word
-_WANTED = text("lake_tables.wanted_type IS NOT NULL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +95,9 @@ _CONTROL_SLOTS = Prepared(
 _QUOTAS = Prepared(
     select(lake_tables.c.id, lake_tables.c.quota).where(one_of(lake_tables.c.id, "ids"))
 )
+_UUIDS = Prepared(
+    select(lake_tables.c.id, lake_tables.c.uuid).where(one_of(lake_tables.c.id, "ids"))
+)
 _GROUPS_WAITING = Prepared(
     select(tasks.c.group_name)
     .where(PLANNED_TASK, tasks.c.kind == TaskKind.REWRITE, tasks.c.granted == 0)
@@ -149,6 +150,11 @@ def quotas(conn: Connection, ids: Collection[str]) -> Mapping[str, float]:
     return dict(_QUOTAS.rows(conn, {"ids": sorted(ids)}))
 
 
+def uuids(conn: Connection, ids: Collection[str]) -> Mapping[str, str | None]:
+    """Of those that are still there, as they were last seen."""
+    return dict(_UUIDS.rows(conn, {"ids": sorted(ids)}))
+
+
 def groups_waiting(conn: Connection) -> Sequence[str]:
     """In which a rewrite task waits for a grant; nobody can have claimed it, so it is PLANNED."""
     return [group for (group,) in _GROUPS_WAITING.rows(conn)]
@@ -156,7 +162,11 @@ def groups_waiting(conn: Connection) -> Sequence[str]:
 
 def _open_of_kind() -> Statement:
     mine = (tasks.c.kind == bindparam("kind"), tasks.c.group_name == bindparam("group"))
-    return select(func.count()).where(*mine, or_(PLANNED_TASK, ASSIGNED_TASK))
+    planned, assigned = (  # two counts, each by its index; ended tasks are many
+        select(func.count()).select_from(tasks).where(state, *mine).scalar_subquery()
+        for state in (PLANNED_TASK, ASSIGNED_TASK)
+    )
+    return select(planned + assigned)
 
 
 _OPEN_OF_KIND = Prepared(_open_of_kind())
@@ -192,7 +202,7 @@ def _waits() -> tuple[Any, ...]:
     table = lake_tables.c
     planned_ms = func.coalesce(table.planned_at_ms, 0) + table.min_plan_interval_ms
     return (
-        _BUSY,
+        BUSY_TABLE,
         table.status == TableStatus.PENDING,
         or_(table.planned_at_ms.is_(None), planned_ms <= bindparam("now_ms")),
         *_may_be_planned(),
@@ -203,7 +213,7 @@ _ONE_WAITS = Prepared(select(lake_tables.c.id).where(*_waits()).limit(1))
 _WANTED_NOW = Prepared(
     select(lake_tables.c.id)
     .where(
-        _WANTED,
+        WANTED_TABLE,
         or_(lake_tables.c.status == TableStatus.IDLE, lake_tables.c.status == TableStatus.PENDING),
         *_may_be_planned(),
     )

@@ -282,7 +282,13 @@ workers = Table(
     Column("spark_application", Text, nullable=False),
     Column("registered_at_ms", BigInteger, nullable=False),
     Column("seen_at_ms", BigInteger, nullable=False),  # for people; the leader counts for itself
+    Column("resource_id", Text),  # what it was started for; NULL: somebody started it by hand
+    Column("launch", Integer, nullable=False, server_default=text("0")),
+    Column("memory_mb", Integer, nullable=False, server_default=text("0")),
+    # Since when it is wanted gone, and given nothing more; 0: it is not.
+    Column("drain_since_ms", BigInteger, nullable=False, server_default=text("0")),
     Index("ix_workers_group_name", "group_name"),
+    Index("ix_workers_resource_id", "resource_id"),
 )
 
 # Conditions of the partial indexes, with their values written out: a planner that sees a

@@ -99,7 +99,9 @@ lake_tables = Table(
     Index("ix_lake_tables_due_at_ms", "due_at_ms"),
     Index("ix_lake_tables_catalog_due_at_ms", "catalog", "due_at_ms"),
     partial_index("ix_lake_tables_wanted", "id", where="wanted_type IS NOT NULL"),
-    partial_index("ix_lake_tables_busy", "id", where="status <> 'IDLE'"),
+    partial_index(
+        "ix_lake_tables_busy", "group_name", "pending_since_ms", "id", where="status <> 'IDLE'"
+    ),
 )
 
 processes = Table(
@@ -159,4 +161,7 @@ blockers = Table(
     Index("ix_blockers_expires_at_ms", "expires_at_ms"),
 )
 
+# Conditions of the partial indexes, word for word.
 RUNNING_PROCESS = text("processes.status = 'RUNNING'")
+BUSY_TABLE = text("lake_tables.status <> 'IDLE'")
+WANTED_TABLE = text("lake_tables.wanted_type IS NOT NULL")

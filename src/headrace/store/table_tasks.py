@@ -10,11 +10,21 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, delete, func, select, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    bindparam,
+    case,
+    delete,
+    func,
+    select,
+    union_all,
+    update,
+)
 
 from headrace.model.task import ENDED, OF_TABLES, Lane, TaskKind, TaskStatus
-from headrace.store.prepared import Prepared, one_of
-from headrace.store.schema import tasks
+from headrace.store.prepared import Prepared, Statement, one_of
+from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks
 from headrace.store.table_schema import RUNNING_PROCESS, processes
 from headrace.store.task_rows import COLUMNS, Task, to_task
 
@@ -83,30 +93,27 @@ def open_of_table(conn: Connection, table_id: str) -> Sequence[str]:
     return list(conn.execute(found).scalars())
 
 
+def _open(*columns: Any, where: tuple[Any, ...]) -> Any:
+    """Open tasks, by the two indexes that know them: ended ones are many."""
+    states = (PLANNED_TASK, ASSIGNED_TASK)
+    return union_all(*(select(*columns).where(state, *where) for state in states)).subquery()
+
+
 def at_work(conn: Connection, *, group: str) -> Sequence[AtWork]:
     """Every process of the group that has rewrite tasks open, the oldest first."""
-    granted = func.sum(case((tasks.c.granted == 1, 1), else_=0))
+    mine = (tasks.c.kind == TaskKind.REWRITE, tasks.c.group_name == group)
+    columns = (tasks.c.process_id, tasks.c.table_id, tasks.c.granted, tasks.c.created_at_ms)
+    found = _open(*columns, where=mine).c
+    granted = func.sum(case((found.granted == 1, 1), else_=0))
     grouped = (
-        select(tasks.c.process_id, tasks.c.table_id, granted, func.count())
-        .where(tasks.c.kind == TaskKind.REWRITE, tasks.c.group_name == group, _OPEN)
-        .group_by(tasks.c.process_id, tasks.c.table_id)
-        .order_by(func.min(tasks.c.created_at_ms), tasks.c.process_id)
+        select(found.process_id, found.table_id, granted, func.count())
+        .group_by(found.process_id, found.table_id)
+        .order_by(func.min(found.created_at_ms), found.process_id)
     )
     return [
         AtWork(process, table, group, int(running), int(total) - int(running))
         for process, table, running, total in conn.execute(grouped)
     ]
-
-
-def groups_at_work(conn: Connection) -> Sequence[str]:
-    """Groups in which a rewrite task waits for a grant."""
-    found = (
-        select(tasks.c.group_name)
-        .where(tasks.c.kind == TaskKind.REWRITE, tasks.c.granted == 0, _OPEN)
-        .distinct()
-        .order_by(tasks.c.group_name)
-    )
-    return list(conn.execute(found).scalars())
 
 
 def grant(conn: Connection, process_id: str, *, count: int) -> int:
@@ -128,32 +135,37 @@ def grant(conn: Connection, process_id: str, *, count: int) -> int:
 
 def open_slots(conn: Connection, *, group: str) -> int:
     """Tasks that hold a slot of the group, or may be given one at any moment."""
-    counted = select(func.count()).where(
-        tasks.c.group_name == group, tasks.c.lane == Lane.SLOT, tasks.c.granted == 1, _OPEN
-    )
-    return int(conn.scalar(counted) or 0)
+    mine = (tasks.c.group_name == group, tasks.c.lane == Lane.SLOT, tasks.c.granted == 1)
+    found = _open(tasks.c.id, where=mine)
+    return int(conn.scalar(select(func.count()).select_from(found)) or 0)
 
 
-def open_of_kind(conn: Connection, kind: TaskKind, *, group: str) -> int:
-    counted = select(func.count()).where(tasks.c.kind == kind, tasks.c.group_name == group, _OPEN)
-    return int(conn.scalar(counted) or 0)
-
-
-def run_ms(conn: Connection, *, since_ms: int, now_ms: int) -> Mapping[str, int]:
-    """By table: how long its rewrite tasks ran within the window, those that still run included."""
+def _run_ms() -> Statement:
+    since_ms, now_ms = (bindparam(name, type_=BigInteger()) for name in ("since_ms", "now_ms"))
     ended = func.coalesce(tasks.c.ended_at_ms, now_ms)
     began = case((tasks.c.scheduled_at_ms < since_ms, since_ms), else_=tasks.c.scheduled_at_ms)
     spent = func.sum(case((ended > began, ended - began), else_=0))
-    grouped = (
+    return (
         select(tasks.c.table_id, spent)
         .where(
+            one_of(tasks.c.table_id, "tables"),
             tasks.c.kind == TaskKind.REWRITE,
             tasks.c.scheduled_at_ms.is_not(None),
             ended >= since_ms,
         )
         .group_by(tasks.c.table_id)
     )
-    return {table: int(ms) for table, ms in conn.execute(grouped)}
+
+
+_RUN_MS = Prepared(_run_ms())
+
+
+def run_ms(
+    conn: Connection, tables: Collection[str], *, since_ms: int, now_ms: int
+) -> Mapping[str, int]:
+    """By table: how long its rewrite tasks ran within the window, those that still run included."""
+    asked = {"tables": sorted(tables), "since_ms": since_ms, "now_ms": now_ms}
+    return {table: int(ms) for table, ms in _RUN_MS.rows(conn, asked)}
 
 
 EXPIRED_AT_ONCE_MAX = 500  # rows of one transaction; the next pass takes the rest

@@ -35,6 +35,19 @@ class Task:
         return Claim(self.id, self.attempt)
 
 
+@dataclass(frozen=True, slots=True)
+class OfTable:
+    """The table, and the process of it, that a task belongs to."""
+
+    table_id: str | None = None
+    process_id: str | None = None
+    number: int | None = None
+    granted: bool = True  # False: nobody may claim it before its table's share allows it
+
+
+NO_TABLE = OfTable()
+
+
 # What makes up a Task, in its order: reading more costs the hot path dearly.
 _READ = (
     *("id", "kind", "lane", "group_name", "job_id", "pipeline", "payload", "status", "attempt"),

@@ -29,20 +29,8 @@ from sqlalchemy import delete as delete_from
 from headrace.model.task import ENDED, Claim, Lane, TaskKind, TaskStatus
 from headrace.store.prepared import Prepared, PreparedMany, Said, one_of
 from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks, workers
-from headrace.store.task_rows import COLUMNS, Task, held, to_task
+from headrace.store.task_rows import COLUMNS, NO_TABLE, OfTable, Task, held, to_task
 
-
-@dataclass(frozen=True, slots=True)
-class OfTable:
-    """The table, and the process of it, that a task belongs to."""
-
-    table_id: str | None = None
-    process_id: str | None = None
-    number: int | None = None
-    granted: bool = True  # False: nobody may claim it before its table's share allows it
-
-
-NO_TABLE = OfTable()
 
 _PLAN = Prepared(
     insert(tasks).values(

@@ -24,6 +24,10 @@ class Worker:
     spark_application: str
     registered_at_ms: int
     seen_at_ms: int
+    resource_id: str | None = None  # what it was started for
+    launch: int = 0
+    memory_mb: int = 0
+    drain_since_ms: int = 0  # since when it is given nothing more; 0: it is
 
     def capacity(self, lane: Lane) -> int:
         return self.slots if lane is Lane.SLOT else self.control_slots
@@ -64,6 +68,10 @@ def register(conn: Connection, worker: Worker) -> None:
                 "spark_application": worker.spark_application,
                 "registered_at_ms": worker.registered_at_ms,
                 "seen_at_ms": worker.seen_at_ms,
+                "resource_id": worker.resource_id,
+                "launch": worker.launch,
+                "memory_mb": worker.memory_mb,
+                "drain_since_ms": worker.drain_since_ms,
             },
         )
 
@@ -75,6 +83,24 @@ def lock(conn: Connection, ids: Collection[str]) -> Mapping[str, Worker]:
 
 def unregister(conn: Connection, worker_id: str) -> bool:
     return _UNREGISTER.change(conn, {"id": worker_id}) == 1
+
+
+def of_group(conn: Connection, group: str) -> Sequence[Worker]:
+    found = select(workers).where(workers.c.group_name == group).order_by(workers.c.id)
+    return [Worker(*row) for row in conn.execute(found)]
+
+
+def of_resource(conn: Connection, resource_id: str) -> Worker | None:
+    """The one that registered for it, if there is one."""
+    found = select(workers).where(workers.c.resource_id == resource_id).order_by(workers.c.launch)
+    rows = conn.execute(found).all()
+    return Worker(*rows[-1]) if rows else None
+
+
+def drain(conn: Connection, worker_id: str, *, now_ms: int) -> bool:
+    """Give it nothing more. False: it is not registered, or drains already."""
+    fresh = (workers.c.id == worker_id, workers.c.drain_since_ms == 0)
+    return conn.execute(update(workers).where(*fresh).values(drain_since_ms=now_ms)).rowcount == 1
 
 
 def seen(conn: Connection, ids: Collection[str], *, now_ms: int) -> None:

@@ -18,7 +18,7 @@ from headrace.model.tables.status import (
 from headrace.model.task import ENDED, TaskKind, TaskStatus
 from headrace.store.engine import writing
 from headrace.store.table_schema import processes as process_rows
-from headrace.store.tasks import OfTable
+from headrace.store.task_rows import OfTable
 from tests.coordinator.desk import Desk
 from tests.coordinator.tables.lakes import PENDING, Lakes
 

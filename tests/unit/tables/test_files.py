@@ -20,3 +20,9 @@ def test_a_file_names_its_deletes_by_index() -> None:
 
 def test_all_but_an_equality_delete_count_rows() -> None:
     assert [kind for kind in DeleteKind if not kind.by_position] == [DeleteKind.EQUALITY]
+
+
+def test_a_partition_is_known_by_its_spec_and_path_and_found_again() -> None:
+    for one in (Partition(0, ""), Partition(3, "day=2026-01-31/region=a%2Fb")):
+        assert Partition.of_id(one.id) == one
+    assert Partition(3, "a=1/b=2").id == "3/a=1/b=2"

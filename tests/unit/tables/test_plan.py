@@ -11,7 +11,7 @@ from headrace.model.tables.bins import Bin
 from headrace.model.tables.evaluate import Clock
 from headrace.model.tables.files import Partition, TableFiles
 from headrace.model.tables.measure import Tally
-from headrace.model.tables.plan import Plan, moved, plan
+from headrace.model.tables.plan import Plan, Room, moved, plan
 from headrace.model.tables.predict import predict
 from headrace.model.tables.settings import OptimizingSettings
 from headrace.model.tables.status import OptimizingType
@@ -205,7 +205,7 @@ def test_a_full_pass_comes_back_for_the_partitions_it_had_no_room_for() -> None:
     for minute in range(len(DAYS)):
         now_ms = NOW_MS + minute * 60_000
         result = assess(found, settings, clocks, now_ms=now_ms)
-        made = plan(found, result.evaluated, settings, budget_bytes=700)
+        made = plan(found, result.evaluated, settings, room=Room(bytes=300))
         if made is None:
             break
         assert made.type is FULL
@@ -218,7 +218,7 @@ def test_a_full_pass_comes_back_for_the_partitions_it_had_no_room_for() -> None:
 
 def test_a_partition_is_split_over_processes_and_its_clock_waits_for_the_last() -> None:
     found = table(files(*[60] * 6))  # three bins of two
-    first = plan(found, due_as(MAJOR, found), SETTINGS, budget_bytes=1)
+    first = plan(found, due_as(MAJOR, found), SETTINGS, room=Room(bytes=1))
 
     assert first is not None
     assert (len(first.bins), first.left, dict(first.done)) == (1, [HERE], {})
@@ -234,7 +234,7 @@ def test_those_that_waited_longest_come_first() -> None:
     clocks = {day: Clock(minor_ms=5, full_ms=9), other: Clock(minor_ms=8)}
     result = assess(found, SETTINGS, clocks, now_ms=NOW_MS)
 
-    made = plan(found, result.evaluated, SETTINGS, budget_bytes=1)
+    made = plan(found, result.evaluated, SETTINGS, room=Room(bytes=1))
 
     assert made is not None
     assert ([b.partition for b in made.bins], made.left) == ([other], [day])
@@ -263,3 +263,21 @@ def test_a_rule_that_fires_without_a_gain_leaves_the_table_idle() -> None:
 
     assert [each.type for each in evaluated(found)] == [MINOR]
     assert (result.plan, result.pending) == (None, None)
+
+
+def test_a_process_takes_no_more_bins_and_files_than_it_has_room_for() -> None:
+    found = table([*files(*[60] * 6, partition=DAYS[0]), *files(*[60] * 4, partition=DAYS[1])])
+    due = due_as(MAJOR, found)
+
+    def taken(room: Room) -> tuple[int, list[Partition]]:
+        made = plan(found, due, SETTINGS, room=room)
+        assert made is not None
+        return len(made.bins), list(made.left)
+
+    assert taken(Room()) == (5, [])
+    assert taken(Room(bins=3)) == (3, [DAYS[1]])
+    assert taken(Room(bins=2)) == (2, DAYS[:2])
+    assert taken(Room(files=9)) == (4, [DAYS[1]])
+    assert taken(Room(files=1)) == (1, DAYS[:2])  # one there is always
+    assert taken(Room(bytes=240)) == (2, DAYS[:2])  # read, not read and written
+    assert taken(Room(bytes=241)) == (3, [DAYS[1]])

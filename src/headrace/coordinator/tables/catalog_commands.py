@@ -47,6 +47,7 @@ class CatalogCommands:
 
     def add(self, new: NewCatalog) -> Catalog:
         """Add a catalog; its tables are found at once. The same said twice is said once."""
+        checks.check_type(new.name, new.type)
         _check(new.name, new.type, new.properties, new.defaults, new.table_filter, new.group)
         kept, secrets = _apart(new.name, new.properties)
         made = NewCatalog(
@@ -161,7 +162,6 @@ def _check(
 ) -> None:
     if kind != EMBEDDED_TYPE:
         checks.check_catalog_name(name)
-        checks.check_type(name, kind)
         checks.check_properties(name, properties)
         checks.check_reach(name, kind, properties)
     checks.check_name("group", group)

@@ -20,7 +20,7 @@ from headrace.coordinator.tables.dropping import drop_apart
 from headrace.model.ids import Ids
 from headrace.model.tables.backoff import wait_ms
 from headrace.model.tables.names import identifier_of
-from headrace.model.tables.refresh import BASE_INTERVAL_MS
+from headrace.model.tables.refresh import BASE_INTERVAL_MS, DISCOVER_INTERVAL_MS
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
 from headrace.protocol.tables import TABLES_PER_CATALOG_MAX, Chosen, Discovered
@@ -31,7 +31,6 @@ from headrace.store.tasks import End, Task
 
 log = logging.getLogger(__name__)
 
-DISCOVER_INTERVAL_MS = 3 * 60_000  # Amoro's `refresh-external-catalogs.interval`
 AWAY_MAX_MS = 30 * 60_000  # a catalog that is back is looked into within this
 DISCOVER_RETRIES = 1  # a worker may die; a catalog that is away is asked again later
 RETRY_INTERVAL_S = 5
@@ -69,8 +68,8 @@ class Catalogs:
 
     name = "catalogs"
 
-    def __init__(self, clock: Clock, ids: Ids) -> None:
-        self._clock, self._ids = clock, ids
+    def __init__(self, clock: Clock, ids: Ids, *, discover_ms: int = DISCOVER_INTERVAL_MS) -> None:
+        self._clock, self._ids, self._discover_ms = clock, ids, discover_ms
         self._differences: dict[str, _Difference] = {}
 
     def keys(self, engine: Engine) -> Sequence[str]:
@@ -84,9 +83,9 @@ class Catalogs:
         }
         keys: list[str] = []
         for each in found:
-            if each.wanted_removed or each.task_id is not None:
+            if each.wanted_removed or each.name in self._differences:
                 keys += [each.name] * PAGES_PER_PASS_MAX
-            elif each.due_at_ms <= now_ms:
+            elif each.task_id is not None or each.due_at_ms <= now_ms:
                 keys.append(each.name)
         return keys
 
@@ -150,7 +149,8 @@ class Catalogs:
             left = self._difference(conn, catalog, task, left.kept, now_ms=now_ms)
         self._differences[catalog.name] = left
         if not left:
-            _applied(conn, catalog, left, now_ms=now_ms)
+            del self._differences[catalog.name]
+            _applied(conn, catalog, left, discover_ms=self._discover_ms, now_ms=now_ms)
         elif left.added:
             count = min(TABLES_PER_PAGE, len(left.added))
             lake.add_found(conn, [left.added.popleft() for _ in range(count)])
@@ -239,14 +239,16 @@ def _told(failed: Mapping[str, str]) -> str | None:
     return f"{count} could not be listed, and nothing in it counts as dropped: {named}"
 
 
-def _applied(conn: Connection, catalog: Catalog, left: _Difference, *, now_ms: int) -> None:
+def _applied(
+    conn: Connection, catalog: Catalog, left: _Difference, *, discover_ms: int, now_ms: int
+) -> None:
     """The task goes with its result, which may be large."""
     tasks.delete(conn, left.task_id)
     catalogs.change(
         conn,
         catalog.name,
         task_id=None,
-        due_at_ms=now_ms + DISCOVER_INTERVAL_MS,
+        due_at_ms=now_ms + discover_ms,
         discovered_at_ms=now_ms,
         failures=0,
         error=left.error,

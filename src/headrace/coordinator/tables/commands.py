@@ -16,10 +16,11 @@ from headrace.coordinator.tables.known import known_table
 from headrace.errors import BadSetting, NotFound, Refused, Unavailable
 from headrace.jobfile.suggest import hint
 from headrace.model.ids import Ids
+from headrace.model.tables.schedule import OCCUPATION_WINDOW_MS
 from headrace.model.tables.settings import property_of
 from headrace.model.tables.status import OPTIMIZING, OptimizingType, TableStatus
 from headrace.model.task import Lane, TaskKind
-from headrace.store import blockers, catalogs, lake, lake_lists, processes, tasks, wake
+from headrace.store import blockers, catalogs, lake, lake_lists, processes, table_tasks, tasks, wake
 from headrace.store.blockers import Blocker
 from headrace.store.engine import reading
 from headrace.store.lake_rows import LakeTable
@@ -29,8 +30,9 @@ from headrace.store.tx import in_tx
 BLOCK_MIN_S, BLOCK_MAX_S = 1, 24 * 3600
 BLOCKERS_MAX = 20  # of one table at a time
 REASON_MAX = 500  # characters
-DRY_PLANS_MAX = 100  # that wait or run at a time, of all tables
-DRY_PLANS_KEPT_MS = 600_000
+PLANS_READ_MAX = 1000  # of all groups, dry and real
+DRY_PLANS_MAX = 10  # that wait or run at a time: they share control slots with real ones
+DRY_PLAN_MAX_MS = 600_000  # one that is not made by then is given up: nobody waits for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ class TableCommands:
             for task in lake_lists.open_plans(conn, table_id=table.id, most=DRY_PLANS_MAX):
                 if _is_dry(task) and task.payload.get("at_least") == at_least:
                     return task.id
-            _check_room(conn)
+            _check_room(conn, now_ms=self._clock.wall_ms())
             tasks.plan(
                 conn,
                 task_id=task_id,
@@ -148,7 +150,7 @@ class TableCommands:
                 "dry plan",
                 task_id,
                 way_out=f"those of table {identifier!r} are kept for "
-                f"{DRY_PLANS_KEPT_MS // 60_000} minutes; `headrace table plan {identifier}` "
+                f"{OCCUPATION_WINDOW_MS // 60_000} minutes; `headrace table plan {identifier}` "
                 "makes one",
             )
         return task
@@ -227,8 +229,11 @@ def _check_can_cancel(table: LakeTable, number: int, *, settling: bool) -> None:
         )
 
 
-def _check_room(conn: Connection) -> None:
-    waiting = lake_lists.open_plans(conn, most=2 * DRY_PLANS_MAX)
+def _check_room(conn: Connection, *, now_ms: int) -> None:
+    old = lake_lists.open_plans(conn, until_ms=now_ms - DRY_PLAN_MAX_MS, most=PLANS_READ_MAX)
+    because = f"no worker made this plan within {DRY_PLAN_MAX_MS // 60_000} minutes"
+    table_tasks.cancel(conn, [t.id for t in old if _is_dry(t)], because=because, now_ms=now_ms)
+    waiting = lake_lists.open_plans(conn, most=PLANS_READ_MAX)
     if sum(map(_is_dry, waiting)) >= DRY_PLANS_MAX:
         raise Unavailable(
             f"{DRY_PLANS_MAX} dry plans are under way, the most that there may be; ask again later"

@@ -20,7 +20,7 @@ from headrace.seams import seam
 from headrace.store import lake, processes, table_tasks, tasks
 from headrace.store.lake import LakeTable
 from headrace.store.processes import Process
-from headrace.store.tasks import OfTable
+from headrace.store.task_rows import OfTable
 
 log = logging.getLogger(__name__)
 

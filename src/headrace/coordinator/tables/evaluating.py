@@ -9,7 +9,7 @@ alone: if it was to blame, it takes no other down again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, Engine
 
@@ -17,10 +17,11 @@ from headrace.clock import Clock
 from headrace.coordinator.tables import evaluations
 from headrace.model.ids import Ids
 from headrace.model.tables.backoff import FIRST_WAIT_MS
+from headrace.model.tables.refresh import BASE_INTERVAL_MS
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
-from headrace.protocol.tables import TABLES_PER_EVALUATION_MAX, Evaluated
-from headrace.store import catalogs, lake, lake_turns, tasks
+from headrace.protocol.tables import TABLES_PER_EVALUATION_MAX, Evaluated, EvaluatedTable
+from headrace.store import catalogs, lake, lake_turns, processes, tasks
 from headrace.store.catalogs import Catalog
 from headrace.store.engine import reading
 from headrace.store.lake_turns import Due
@@ -43,8 +44,8 @@ class Evaluations:
 
     name = "evaluations"
 
-    def __init__(self, clock: Clock, ids: Ids) -> None:
-        self._clock, self._ids = clock, ids
+    def __init__(self, clock: Clock, ids: Ids, *, refresh_ms: int = BASE_INTERVAL_MS) -> None:
+        self._clock, self._ids, self._refresh_ms = clock, ids, refresh_ms
 
     def keys(self, engine: Engine) -> Sequence[str]:
         with reading(engine) as conn:
@@ -82,6 +83,7 @@ class Evaluations:
             payload={
                 "catalog": catalog.name,
                 "tables": list(batch),
+                "refresh_ms": self._refresh_ms,  # whoever leads when it ends goes by it
                 "retry_times": EVALUATE_RETRIES,
                 "retry_interval_s": RETRY_INTERVAL_S,
             },
@@ -96,14 +98,30 @@ def evaluated(conn: Connection, task: Task, found: Evaluated, *, now_ms: int) ->
     The task goes with its end: what it said is in the rows of its tables.
     """
     catalog, ids = str(task.payload["catalog"]), [str(one) for one in task.payload["tables"]]
+    told = {each.id: each for each in found.tables}
+    _lock_processes(conn, ids, told)
     lake_turns.lock(conn, ids)
+    away = found.catalog_error is not None
+    for table_id in sorted(told.keys() & set(ids) if away else ids):
+        evaluations.apply_apart(conn, task, table_id, told.get(table_id), now_ms=now_ms)
     if found.catalog_error is not None:
         evaluations.catalog_away(conn, catalog, ids, task, found.catalog_error, now_ms=now_ms)
-    else:
-        told = {each.id: each for each in found.tables}
-        for table_id in sorted(ids):
-            evaluations.apply_apart(conn, task, table_id, told.get(table_id), now_ms=now_ms)
     tasks.delete(conn, task.id)
+
+
+def _lock_processes(
+    conn: Connection, ids: Sequence[str], told: Mapping[str, EvaluatedTable]
+) -> None:
+    """Of tables that are gone, or others by now: everybody locks a process before its table."""
+    known = lake_turns.uuids(conn, ids)
+    ending = [
+        each.id
+        for each in told.values()
+        if each.gone or (each.uuid is not None and known.get(each.id) not in (None, each.uuid))
+    ]
+    running = [processes.running_of(conn, table_id) for table_id in sorted(ending)]
+    for process_id in sorted(each.id for each in running if each is not None):
+        processes.lock(conn, process_id)
 
 
 def _room(conn: Connection, catalog: Catalog) -> int:

@@ -18,7 +18,7 @@ from headrace.coordinator.tables.dropping import drop_table
 from headrace.coordinator.tables.knowing import clocks_for, kept
 from headrace.errors import Fenced, Unavailable
 from headrace.model.tables.backoff import wait_ms
-from headrace.model.tables.refresh import Pace, due_at_ms
+from headrace.model.tables.refresh import BASE_INTERVAL_MS, Pace
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.text import without_nul
 from headrace.protocol.tables import Clocks, EvaluatedTable
@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 # How the error of a table begins that could not be looked at. A look that succeeds takes back such
 # an error and its failures; those of its processes stay, or they would never count up.
 NOT_EVALUATED = "it can't be evaluated: "
-# Of a table, beside its summary: by what its interval adapts while nothing of it changes.
-REFRESH = "refresh"
 
 
 def apply_apart(
@@ -43,7 +41,8 @@ def apply_apart(
         with conn.begin_nested():
             table = lake.get(conn, table_id)
             if table is not None and table.task_id == task.id:
-                _apply(conn, table, told, now_ms=now_ms)
+                base_ms = int(task.payload.get("refresh_ms", BASE_INTERVAL_MS))
+                _apply(conn, table, told, base_ms=base_ms, now_ms=now_ms)
     except (Fenced, Unavailable, OperationalError):
         raise  # the store is away, and no table is to blame
     except Exception as error:
@@ -69,7 +68,8 @@ def failed(conn: Connection, table_id: str, before: int, error: str, *, now_ms: 
 def catalog_away(
     conn: Connection, name: str, ids: Sequence[str], task: Task, error: str, *, now_ms: int
 ) -> None:
-    """No table is to blame, and none is told anything: all are looked at later."""
+    """No table is to blame, and none is told anything: those that were not looked at before are
+    looked at later."""
     catalog = catalogs.get(conn, name)
     catalogs.change(conn, name, error=error)
     again_ms = now_ms + wait_ms(max(1, catalog.failures if catalog else 0))
@@ -77,7 +77,9 @@ def catalog_away(
     log.warning("catalog away", extra={"catalog": name, "reason": error})
 
 
-def _apply(conn: Connection, table: LakeTable, told: EvaluatedTable | None, *, now_ms: int) -> None:
+def _apply(
+    conn: Connection, table: LakeTable, told: EvaluatedTable | None, *, base_ms: int, now_ms: int
+) -> None:
     if told is None:
         error = "its worker said nothing of it"
         failed(conn, table.id, table.failures, error, now_ms=now_ms)
@@ -87,41 +89,40 @@ def _apply(conn: Connection, table: LakeTable, told: EvaluatedTable | None, *, n
     elif told.error is not None:
         failed(conn, table.id, table.failures, told.error, now_ms=now_ms)
     elif told.unchanged:
-        _unchanged(conn, table, now_ms=now_ms)
+        _unchanged(conn, table, told, base_ms=base_ms, now_ms=now_ms)
     else:
-        _looked(conn, table, told, now_ms=now_ms)
+        _looked(conn, table, told, base_ms=base_ms, now_ms=now_ms)
 
 
-def _unchanged(conn: Connection, table: LakeTable, *, now_ms: int) -> None:
-    """All that is known still holds, its pending input as well."""
-    most_ms, step_ms = (lake.summary_of(conn, table.id) or {}).get(REFRESH) or (0, 0)
+def _unchanged(
+    conn: Connection, table: LakeTable, told: EvaluatedTable, *, base_ms: int, now_ms: int
+) -> None:
+    """What was found still holds, its pending input as well. Its settings may be others: a catalog
+    gives some to its tables."""
     demand = table.pending_since_ms is not None
-    interval_ms = Pace(most_ms, step_ms).next_interval_ms(table.interval_ms, demand=demand)
-    again_ms = due_at_ms(now_ms, interval_ms, look_at_ms=table.look_at_ms)
-    values = {"evaluated_at_ms": now_ms, "interval_ms": interval_ms, "due_at_ms": again_ms}
-    lake.change(conn, table.id, task_id=None, **values, **_mended(table))
-    _stand(conn, table, waits=demand, may_optimize=table.may_optimize, now_ms=now_ms)
+    pace = _pace(told, base_ms)
+    values = _settings(told) | _when(table, pace, table.look_at_ms, demand=demand, now_ms=now_ms)
+    if told.chosen.enabled and not table.enabled:  # while it was not, nobody looked for input
+        values |= {"pointer": None, "due_at_ms": now_ms}
+    lake.change(conn, table.id, **values, **_mended(table))
+    _stand(conn, table, told, waits=demand, now_ms=now_ms)
 
 
-def _looked(conn: Connection, table: LakeTable, told: EvaluatedTable, *, now_ms: int) -> None:
+def _looked(
+    conn: Connection, table: LakeTable, told: EvaluatedTable, *, base_ms: int, now_ms: int
+) -> None:
     forgotten: dict[str, object] = _mended(table)
     clocks: Clocks = clocks_for(conn, table)
     if table.uuid is not None and told.uuid != table.uuid:
         table, forgotten, clocks = _begun_anew(conn, table, now_ms=now_ms), _NOTHING_KNOWN, {}
     seen: Clocks = dict.fromkeys(told.seen, (None, None, None, now_ms))
-    values = {**forgotten, **_facts(table, told, now_ms=now_ms)}
+    values = {**forgotten, **_facts(table, told, base_ms=base_ms, now_ms=now_ms)}
     if seen or forgotten is _NOTHING_KNOWN:
         values["clocks"] = kept({**seen, **clocks})
     if table.status in _AT_REST:
         values |= _pending(table, told, now_ms=now_ms)
     lake.change(conn, table.id, **values)
-    _stand(
-        conn,
-        table,
-        waits=told.pending is not None,
-        may_optimize=told.chosen.enabled and not table.wanted_paused,
-        now_ms=now_ms,
-    )
+    _stand(conn, table, told, waits=told.pending is not None, now_ms=now_ms)
 
 
 _AT_REST = frozenset({TableStatus.IDLE, TableStatus.PENDING})
@@ -147,27 +148,48 @@ def _begun_anew(conn: Connection, table: LakeTable, *, now_ms: int) -> LakeTable
     return lake.get(conn, table.id) or table
 
 
-def _facts(table: LakeTable, told: EvaluatedTable, *, now_ms: int) -> dict[str, Any]:
-    chosen = told.chosen
-    pace = Pace(chosen.refresh_max_interval_ms, chosen.refresh_step_ms)
-    demand = told.pending is not None
-    interval_ms = pace.next_interval_ms(table.interval_ms, demand=demand)
-    summary = told.summary.model_dump(mode="json") if told.summary else None
+def _facts(table: LakeTable, told: EvaluatedTable, *, base_ms: int, now_ms: int) -> dict[str, Any]:
+    demand, pace = told.pending is not None, _pace(told, base_ms)
     return {
-        "task_id": None,
         "uuid": told.uuid,
         "pointer": told.pointer,
         "snapshot": told.snapshot,
         "look_at_ms": told.look_at_ms,
+        "summary": told.summary.model_dump(mode="json") if told.summary else None,
+        **_settings(told),
+        **_when(table, pace, told.look_at_ms, demand=demand, now_ms=now_ms),
+    }
+
+
+def _settings(told: EvaluatedTable) -> dict[str, Any]:
+    return {
+        "group_name": told.chosen.group,
+        "enabled": int(told.chosen.enabled),
+        "quota": told.chosen.quota,
+        "min_plan_interval_ms": told.chosen.min_plan_interval_ms,
+        "flaws": list(told.flaws),
+    }
+
+
+def _pace(told: EvaluatedTable, base_ms: int) -> Pace:
+    return Pace(told.chosen.refresh_max_interval_ms, told.chosen.refresh_step_ms, base_ms)
+
+
+def _when(
+    table: LakeTable,
+    pace: Pace,
+    look_at_ms: int | None,
+    *,
+    demand: bool,
+    now_ms: int,
+) -> dict[str, Any]:
+    """That it was looked at, and when it is again."""
+    interval_ms = pace.next_interval_ms(table.interval_ms, demand=demand)
+    return {
+        "task_id": None,
         "evaluated_at_ms": now_ms,
         "interval_ms": interval_ms,
-        "due_at_ms": due_at_ms(now_ms, interval_ms, look_at_ms=told.look_at_ms),
-        "group_name": chosen.group,
-        "enabled": int(chosen.enabled),
-        "quota": chosen.quota,
-        "min_plan_interval_ms": chosen.min_plan_interval_ms,
-        "flaws": list(told.flaws),
-        "summary": {**summary, REFRESH: [pace.most_ms, pace.step_ms]} if summary else None,
+        "due_at_ms": pace.due_at_ms(now_ms, interval_ms, look_at_ms=look_at_ms),
     }
 
 
@@ -188,10 +210,11 @@ def _mended(table: LakeTable) -> dict[str, object]:
 
 
 def _stand(
-    conn: Connection, table: LakeTable, *, waits: bool, may_optimize: bool, now_ms: int
+    conn: Connection, table: LakeTable, told: EvaluatedTable, *, waits: bool, now_ms: int
 ) -> None:
     """Between IDLE and PENDING. Whoever asked to optimize the table now is not told that there is
     nothing to do: planning finds that out."""
+    may_optimize = told.chosen.enabled and not table.wanted_paused
     if table.status is TableStatus.IDLE and waits and may_optimize:
         lake.move(conn, table, TableStatus.PENDING, now_ms=now_ms, pending_since_ms=now_ms)
         return

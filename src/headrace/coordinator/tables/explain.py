@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from headrace.coordinator.tables import measures_told, obstacles
 from headrace.coordinator.tables.finding import Finding, Verdict, ok, remark
 from headrace.coordinator.tables.standing import Standing
-from headrace.model.measures import ago, count, span, until
+from headrace.model.measures import ago, count, span, until, worker
 from headrace.model.tables.status import OPTIMIZING, ProcessStatus, TableStatus
 from headrace.model.task import TaskKind
 
@@ -57,7 +57,7 @@ def status(standing: Standing, now_ms: int) -> Iterator[Finding]:
 
 def _doing(standing: Standing) -> str:
     table, process, at = standing.table, standing.process, standing.progress
-    where = f" on {' and '.join(at.workers)}" if at.workers else ""
+    where = f" on {' and '.join(map(worker, at.workers))}" if at.workers else ""
     if table.status is TableStatus.PLANNING:
         return f"a worker chooses the files that go together{_held_by(standing)}"
     if table.status in OPTIMIZING and process is not None:
@@ -79,7 +79,9 @@ def _held_by(standing: Standing) -> str:
     under_way = standing.under_way
     if under_way is None:
         return ""
-    return f" ({under_way.worker})" if under_way.worker else " (it waits for one to take it)"
+    return (
+        f" ({worker(under_way.worker)})" if under_way.worker else " (it waits for one to take it)"
+    )
 
 
 def _wish(standing: Standing) -> str:
@@ -94,7 +96,11 @@ def holder(standing: Standing, _now_ms: int) -> Iterator[Finding]:
         yield ok("held by", f"process {process.number}, id {process.id}")
     elif under_way is not None:
         what = "an evaluation" if under_way.kind is TaskKind.EVALUATE else "a planning"
-        whose = f" on {under_way.worker}" if under_way.worker else ", which no worker has taken yet"
+        whose = (
+            f" on {worker(under_way.worker)}"
+            if under_way.worker
+            else ", which no worker has taken yet"
+        )
         yield ok("held by", f"{what}{whose}")
     else:
         yield ok("held by", "nobody")

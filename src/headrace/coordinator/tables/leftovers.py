@@ -19,7 +19,7 @@ from headrace.protocol.tables import Discarded
 from headrace.store import lake, processes, tasks
 from headrace.store.engine import reading
 from headrace.store.processes import Process
-from headrace.store.tasks import OfTable
+from headrace.store.task_rows import OfTable
 
 log = logging.getLogger(__name__)
 

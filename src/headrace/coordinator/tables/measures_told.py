@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from headrace.coordinator.tables.finding import Finding, Verdict, ok
 from headrace.coordinator.tables.standing import Standing
 from headrace.model.measures import count, size, span
+from headrace.model.measures import partition as place
 from headrace.model.tables.settings import PROPERTIES
 from headrace.protocol.tables import PartitionTold, Pending, RuleTold
 
@@ -60,7 +61,7 @@ def rules(standing: Standing, _now_ms: int) -> Iterator[Finding]:
 
 def _rule(partition: PartitionTold, rule: RuleTold) -> Finding:
     said, told = _unit_of(rule)
-    where = partition.partition or "the whole table"
+    where = place(partition.partition)
     outcome = "fired" if rule.fired else "not fired"
     return Finding(
         "rule",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace.coordinator.tables.evaluations import NOT_EVALUATED
 from headrace.coordinator.tables.finding import Finding, Verdict, blocks, ok, remark, waits
 from headrace.coordinator.tables.processes import SETTLE_TIMEOUT_MS
 from headrace.coordinator.tables.standing import Standing, plannable_at_ms
@@ -28,12 +29,12 @@ def catalog(standing: Standing, now_ms: int) -> Iterator[Finding]:
             f"catalog {found.name!r} is being removed, and this table goes with it",
             f"to have it back, `headrace catalog add {found.name}` when that is done",
         )
-    elif found.failures:
-        reason = found.error or "nobody said why"
+    elif found.failures or found.error:
+        times = f" ({count(found.failures, 'try', 'tries')} in a row)" if found.failures else ""
         yield blocks(
             "catalog",
-            f"catalog {found.name!r} can't be looked into ({count(found.failures, 'try', 'tries')} "
-            f"in a row): {reason}",
+            f"catalog {found.name!r} can't be looked into{times}: "
+            f"{found.error or 'nobody said why'}",
             f"mend it, or what it was told (`headrace catalog set {found.name} --property …`); "
             f"it is tried again {until(found.due_at_ms, now_ms)}. {show} has the whole error",
         )
@@ -114,13 +115,17 @@ def held_off(standing: Standing, now_ms: int) -> Iterator[Finding]:
 
 def failing(standing: Standing, now_ms: int) -> Iterator[Finding]:
     table = standing.table
+    # One that can't be evaluated waits for its next look, one whose process failed for its plan.
+    unseen = (table.error or "").startswith(NOT_EVALUATED)
+    again_ms = table.due_at_ms if unseen else table.not_before_ms
     if table.failures:
         yield waits(
             "failures",
             f"the last {count(table.failures, 'try', 'tries')} failed: "
             f"{table.error or 'nobody said why'}; it is tried again "
-            f"{until(table.not_before_ms, now_ms)}, and later after each failure",
-            f"mend the reason; `headrace table optimize {table.identifier}` tries at once",
+            f"{until(again_ms, now_ms)}, and later after each failure",
+            "mend the reason"
+            + ("" if unseen else f"; `headrace table optimize {table.identifier}` tries at once"),
         )
     elif table.error:
         yield remark("error", f"the last look at it failed: {table.error}", "mend the reason")
@@ -129,7 +134,7 @@ def failing(standing: Standing, now_ms: int) -> Iterator[Finding]:
 def flaws(standing: Standing, _now_ms: int) -> Iterator[Finding]:
     for flaw in standing.flaws:
         said, _, way_out = flaw.partition(". ")
-        yield remark("property", said, way_out or None)
+        yield remark("property", said or flaw, way_out or None)
 
 
 def files_left_out(standing: Standing, _now_ms: int) -> Iterator[Finding]:
@@ -175,16 +180,26 @@ def turn(standing: Standing, now_ms: int) -> Iterator[Finding]:
             property=property_of("min_plan_interval_ms"),
             waits=True,
         )
-    slots = standing.slots
-    if slots.total and not slots.free:
-        yield waits(
-            "slots",
-            f"no slot of group {table.group!r} is free: {slots.pipelines} of {slots.total} "
-            f"held by jobs, {slots.rewrites} by tables",
-            f"wait, or add workers with `headrace worker --group {table.group}`",
-        )
+    yield from _slots(standing)
     if at is not None:
         yield from _place(standing, now_ms)
+
+
+def _slots(standing: Standing) -> Iterator[Finding]:
+    slots, name = standing.slots, standing.table.group
+    add = f"wait, or add workers with `headrace worker --group {name}`"
+    held = f"{slots.pipelines} held by jobs, {slots.rewrites} by tables"
+    if slots.enough and standing.table.wanted_type is None:
+        yield waits(
+            "slots",
+            f"other tables have work for all of the {count(slots.total, 'slot')} of group {name!r} "
+            f"({held}); a plan made now would only grow old",
+            add,
+        )
+    elif slots.total and not slots.free:
+        yield waits(
+            "slots", f"none of {count(slots.total, 'slot')} of group {name!r} is free: {held}", add
+        )
 
 
 def _place(standing: Standing, now_ms: int) -> Iterator[Finding]:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
+from headrace.coordinator.tables.turns import is_hungry, rank_of
 from headrace.model.tables.backoff import left_out
-from headrace.model.tables.schedule import STARVED_AFTER_MS, Candidate, SchedulingPolicy, rank
+from headrace.model.tables.schedule import STARVED_AFTER_MS, SchedulingPolicy
 from headrace.model.tables.status import PROCESS_ENDED, TableStatus
 from headrace.model.task import ASSIGNED, TaskKind, TaskStatus
 from headrace.protocol.tables import Pending, Summary
@@ -26,7 +27,6 @@ from headrace.store.lake_rows import LakeTable
 from headrace.store.processes import Process
 from headrace.store.tasks import Task
 
-RIVALS_MAX = 1000  # pending tables that a rank is told among
 PAST_MAX = 5  # processes looked through for the last that has ended
 
 
@@ -37,6 +37,7 @@ class Slots:
     total: int = 0
     pipelines: int = 0  # held by jobs
     rewrites: int = 0  # held by tables
+    enough: bool = False  # the processes under way have work for all of them
 
     @property
     def free(self) -> int:
@@ -105,7 +106,7 @@ def read_standing(
         catalog=catalogs.get(conn, table.catalog),
         groups=groups,
         slots=slots,
-        turn=_turn(conn, table, policy, threads=slots.total, now_ms=now_ms),
+        turn=_turn(conn, table, policy, now_ms=now_ms),
         process=process,
         progress=progress_of(conn, process) if process is not None else Progress(),
         under_way=_under_way(tasks.get(conn, table.task_id) if table.task_id else None),
@@ -145,7 +146,9 @@ def progress_of(conn: Connection, process: Process) -> Progress:
 def _slots(conn: Connection, group: str, groups: Mapping[str, int]) -> Slots:
     held = lake_lists.slots_held(conn, group=group)
     rewrites = held.get(TaskKind.REWRITE, 0)
-    return Slots(groups.get(group, 0), sum(held.values()) - rewrites, rewrites)
+    total = groups.get(group, 0)
+    enough = total > 0 and not is_hungry(conn, group, total)
+    return Slots(total, sum(held.values()) - rewrites, rewrites, enough)
 
 
 def _under_way(task: Task | None) -> UnderWay | None:
@@ -155,34 +158,12 @@ def _under_way(task: Task | None) -> UnderWay | None:
 
 
 def _turn(
-    conn: Connection, table: LakeTable, policy: SchedulingPolicy, *, threads: int, now_ms: int
+    conn: Connection, table: LakeTable, policy: SchedulingPolicy, *, now_ms: int
 ) -> Turn | None:
     if table.status is not TableStatus.PENDING:
         return None
-    pending = lake.in_status(conn, {TableStatus.PENDING}, most=RIVALS_MAX)
-    blocked = blockers.blocked(conn, now_ms=now_ms)
-    since_ms = now_ms - 3_600_000
-    spent = table_tasks.run_ms(conn, since_ms=since_ms, now_ms=now_ms)
-    candidates = [
-        candidate_of(each, task_ms=spent.get(each.id, 0))
-        for each in pending
-        if each.group == table.group and each.may_optimize and each.id not in blocked
-    ]
-    in_turn = rank(policy, candidates, threads=max(1, threads), now_ms=now_ms)
-    places = {each.table: place for place, each in enumerate(in_turn, start=1)}
-    return Turn(policy, places.get(table.id), len(in_turn))
-
-
-def candidate_of(table: LakeTable, *, task_ms: int) -> Candidate:
-    return Candidate(
-        table=table.id,
-        quota=table.quota,
-        pending_since_ms=table.pending_since_ms or table.status_since_ms,
-        task_ms=task_ms,
-        optimized_ms=table.optimized_at_ms,
-        benefit=table.benefit,
-        due_at_ms=max(table.not_before_ms, plannable_at_ms(table)),
-    )
+    place, rivals = rank_of(conn, table, now_ms=now_ms, policy=policy) or (None, 0)
+    return Turn(policy, place, rivals)
 
 
 def plannable_at_ms(table: LakeTable) -> int:

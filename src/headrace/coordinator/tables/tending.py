@@ -34,8 +34,8 @@ class Tables:
         self._recovering = Recovering(clock)
         self._processes = Processes(clock)
         self._loops: Sequence[Loop] = (
-            Catalogs(clock, ids),
-            Evaluations(clock, ids),
+            Catalogs(clock, ids, discover_ms=options.discover_ms),
+            Evaluations(clock, ids, refresh_ms=options.refresh_ms),
             self._processes,
             Turns(clock, ids, policy=options.policy),
             Grants(clock, break_quota=options.break_quota),

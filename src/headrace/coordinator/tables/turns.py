@@ -65,7 +65,7 @@ class Turns:
             return False
         if lake_turns.wanted_now(conn, key, now_ms=now_ms, most=1):
             return True
-        return lake_turns.one_waits(conn, key, now_ms=now_ms) and _is_hungry(conn, key, slots)
+        return lake_turns.one_waits(conn, key, now_ms=now_ms) and is_hungry(conn, key, slots)
 
     def reconcile(self, conn: Connection, key: str) -> None:
         slots = workers.slots_by_group(conn).get(key, 0)
@@ -78,7 +78,7 @@ class Turns:
         now_ms = self._clock.wall_ms()
         wanted = lake_turns.wanted_now(conn, group, now_ms=now_ms, most=WANTED_MAX)
         yield from wanted
-        if not _is_hungry(conn, group, slots):
+        if not is_hungry(conn, group, slots):
             return
         for each in _ranked(conn, group, slots, self._policy, now_ms=now_ms, most=CANDIDATES_MAX):
             if each.table not in wanted:
@@ -127,6 +127,8 @@ def rank_of(
     None: it is not among them. A read of all that wait, for people: no pass asks it.
     """
     slots = workers.slots_by_group(conn).get(table.group, 0)
+    if not slots:
+        return None  # no worker of its group could plan it
     ranked = _ranked(conn, table.group, slots, policy, now_ms=now_ms, most=RANKED_MAX)
     places = {each.table: place for place, each in enumerate(ranked, start=1)}
     return (places[table.id], len(ranked)) if table.id in places else None
@@ -146,7 +148,8 @@ def _ranked(
         conn, group, policy=policy, now_ms=now_ms, starved_ms=starved_ms, most=most
     )
     if policy is SchedulingPolicy.QUOTA and len(waiting) > 1:
-        ran_ms = table_tasks.run_ms(conn, since_ms=now_ms - OCCUPATION_WINDOW_MS, now_ms=now_ms)
+        ids, since_ms = {each.table for each in waiting}, now_ms - OCCUPATION_WINDOW_MS
+        ran_ms = table_tasks.run_ms(conn, ids, since_ms=since_ms, now_ms=now_ms)
         waiting = [replace(each, task_ms=ran_ms.get(each.table, 0)) for each in waiting]
     return rank(policy, waiting, threads=slots, now_ms=now_ms)
 
@@ -155,7 +158,7 @@ def _room(conn: Connection, group: str) -> int:
     return max(0, PLANNING_MAX - lake_turns.open_of_kind(conn, TaskKind.PLAN, group=group))
 
 
-def _is_hungry(conn: Connection, group: str, slots: int) -> bool:
+def is_hungry(conn: Connection, group: str, slots: int) -> bool:
     """Whether the group has slots for more than its processes may use within their quotas."""
     at_work = table_tasks.at_work(conn, group=group)
     quotas = lake_turns.quotas(conn, {each.table_id for each in at_work})

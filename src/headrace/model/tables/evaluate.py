@@ -9,7 +9,7 @@ table is *not* being optimized.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.model.tables.files import Partition, TableFiles
 from headrace.model.tables.measure import Measured, measure
@@ -80,6 +80,12 @@ def evaluate(
     ]
 
 
+def forced(evaluated: Sequence[Evaluated], kind: OptimizingType) -> Sequence[Evaluated]:
+    """As if every partition were due for this type: somebody asked. A plan must gain all the
+    same."""
+    return [replace(each, type=max(each.type or kind, kind)) for each in evaluated]
+
+
 def evaluate_partition(
     partition: Partition,
     found: Measured,
@@ -105,6 +111,30 @@ def evaluate_partition(
     )
 
 
+def fires_at_ms(
+    found: Measured, settings: OptimizingSettings, clock: Clock, *, now_ms: int
+) -> int | None:
+    """When the next rule fires by time alone, if nothing changes. None: none ever will.
+
+    A rule that has fired already says nothing new later. A partition that was never optimized and
+    never seen has no rule that waits: each of them fires at once or not at all.
+    """
+    if _even_enough(found, settings):
+        return None
+    waits: list[tuple[int | None, int]] = []
+    if _small(found) > 1:
+        waits.append((clock.since_ms(clock.minor_ms), settings.minor_interval_ms))
+    if _work(found) > 0:
+        waits.append((clock.since_ms(clock.full_ms), settings.full_interval_ms))
+    times = [since + wait + 1 for since, wait in waits if since is not None and wait >= 0]
+    return min((at for at in times if at > now_ms), default=None)
+
+
+def needs_clock(found: Measured) -> bool:
+    """Something is in it that rules by time count: from the first sight of it on they wait."""
+    return _small(found) > 0 or _work(found) > 0 or found.counted.files > 0
+
+
 def cost(found: Measured, settings: OptimizingSettings) -> int:
     """Amoro's cost of a partition, in bytes. A delete-laden file counts a tenth there, where only
     its deletes are rewritten; what a plan of ours costs is the sum of its bins."""
@@ -117,7 +147,7 @@ def cost(found: Measured, settings: OptimizingSettings) -> int:
 def _minor_rules(
     found: Measured, settings: OptimizingSettings, clock: Clock, now_ms: int
 ) -> Sequence[Rule]:
-    small = found.fragments.files + found.equality_deletes.files
+    small = _small(found)
     said = "fragments and equality delete files"
     interval = settings.minor_interval_ms
     waited = _waited_ms(clock.since_ms(clock.minor_ms), now_ms, interval)
@@ -177,14 +207,7 @@ def _full_rules(
 ) -> Sequence[Rule]:
     interval = settings.full_interval_ms
     waited = _waited_ms(clock.since_ms(clock.full_ms), now_ms, interval)
-    # Each of these is enough, once the interval has passed; alone none of them is.
-    work = (
-        found.any_deletes
-        + max(0, found.fragments.files - 1)
-        + max(0, found.undersized.files - 1)
-        + found.rewrite.files
-        + found.laden.files
-    )
+    work = _work(found)
     return (
         Rule(
             OptimizingType.FULL,
@@ -194,6 +217,21 @@ def _full_rules(
             interval,
             fired=work > 0 and 0 <= interval < waited,
         ),
+    )
+
+
+def _small(found: Measured) -> int:
+    return found.fragments.files + found.equality_deletes.files
+
+
+def _work(found: Measured) -> int:
+    """Each of these is enough, once the interval has passed; alone none of them is."""
+    return (
+        found.any_deletes
+        + max(0, found.fragments.files - 1)
+        + max(0, found.undersized.files - 1)
+        + found.rewrite.files
+        + found.laden.files
     )
 
 

@@ -30,6 +30,16 @@ class Partition:
     spec: int
     key: str  # the partition path, such as day=2026-01-31; "" when the table is not partitioned
 
+    @property
+    def id(self) -> str:
+        """`spec/path`: under which a store and messages know it."""
+        return f"{self.spec}/{self.key}"
+
+    @staticmethod
+    def of_id(text: str) -> Partition:
+        spec, _, key = text.partition("/")
+        return Partition(int(spec), key)
+
     def __str__(self) -> str:
         return f"{self.key or 'unpartitioned'} (spec {self.spec})"
 

@@ -51,6 +51,19 @@ class Gain:
 
 
 @dataclass(frozen=True, slots=True)
+class Room:
+    """How much one process may take. A bin that exceeds it is taken when it is the first one, so
+    that a plan never comes to nothing for want of room. None: any number."""
+
+    bytes: int | None = None  # read, data and deletes: Amoro's budget counts input as well
+    bins: int | None = None
+    files: int | None = None
+
+
+BOUNDLESS = Room()
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     type: OptimizingType
     bins: Sequence[Bin]
@@ -67,12 +80,11 @@ def plan(
     evaluated: Sequence[Evaluated],
     settings: OptimizingSettings,
     *,
-    budget_bytes: int | None = None,
+    room: Room = BOUNDLESS,
     left_out: Collection[str] = (),
 ) -> Plan | None:
     """The plan for the partitions that need optimizing; None when no rewrite gains anything.
 
-    The budget is in bytes of cost; the bin that exceeds it is the last, so there is always one.
     `left_out` are paths not to be touched. Deletes are judged by the files of `table` alone: a scan
     under a filter must bring every file that its deletes apply to, or `removed` is not to be used.
     """
@@ -80,7 +92,7 @@ def plan(
     shunned = [f for f in table.files if f.path in left_out and f.partition in due]
     by_partition = _gaining_bins(table, due, settings, left_out)
     order = sorted((due[partition] for partition in by_partition), key=_longest_waiting)
-    bins, left = _within(budget_bytes, [by_partition[e.partition] for e in order], settings)
+    bins, left = _within(room, [by_partition[e.partition] for e in order])
     if not bins:
         return None
     taken = {each.partition for each in bins}
@@ -201,19 +213,29 @@ def _longest_waiting(each: Evaluated) -> tuple[int, int, Partition]:
 
 
 def _within(
-    budget_bytes: int | None, by_partition: Sequence[Sequence[Bin]], settings: OptimizingSettings
+    room: Room, by_partition: Sequence[Sequence[Bin]]
 ) -> tuple[Sequence[Bin], Sequence[Partition]]:
-    """The bins there is room for, and the partitions of those there is not."""
+    """The bins there is room for, and the partitions of those there is not.
+
+    What comes after the first one without room waits as well: a small bin must not pass those
+    that waited longer. The bin that uses up the bytes is taken whole.
+    """
     taken: list[Bin] = []
     left: dict[Partition, None] = {}
-    spent = 0
+    read = files = 0
     for each in (each for bins in by_partition for each in bins):
-        if budget_bytes is not None and taken and spent >= budget_bytes:
+        files += len(each.files)
+        full = _reached(room.bytes, read) or _reached(room.bins, len(taken))
+        if left or (taken and (full or _reached(room.files, files - 1))):
             left[each.partition] = None
             continue
         taken.append(each)
-        spent += each.cost(settings)
+        read += each.read_bytes
     return taken, list(left)
+
+
+def _reached(most: int | None, count: int) -> bool:
+    return most is not None and count >= most
 
 
 def _removed(table: TableFiles, bins: Sequence[Bin]) -> frozenset[int]:

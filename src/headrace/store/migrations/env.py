@@ -6,7 +6,7 @@ from alembic import context
 from sqlalchemy import Connection
 
 from headrace.store.migrate import REVISIONS
-from headrace.store.table_schema import metadata
+from headrace.store.whole_schema import metadata
 
 connection: Connection = context.config.attributes["connection"]
 context.configure(

@@ -58,9 +58,11 @@ def _widen_tasks() -> None:
         _partial_index(f"ix_tasks_{name}", "tasks", name, where=f"{name} IS NOT NULL")
 
 
-def _partial_index(name: str, table: str, column: str, *, where: str, unique: bool = False) -> None:
+def _partial_index(name: str, table: str, *columns: str, where: str, unique: bool = False) -> None:
     rows = sa.text(where)
-    op.create_index(name, table, [column], unique=unique, sqlite_where=rows, postgresql_where=rows)
+    op.create_index(
+        name, table, [*columns], unique=unique, sqlite_where=rows, postgresql_where=rows
+    )
 
 
 def _make_catalogs() -> None:
@@ -142,7 +144,8 @@ def _make_lake_tables() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_lake_tables"),
         sa.UniqueConstraint("identifier", name="uq_lake_tables_identifier"),
     )
-    _partial_index("ix_lake_tables_busy", "lake_tables", "id", where="status <> 'IDLE'")
+    turns = ("group_name", "pending_since_ms", "id")
+    _partial_index("ix_lake_tables_busy", "lake_tables", *turns, where="status <> 'IDLE'")
     _partial_index("ix_lake_tables_wanted", "lake_tables", "id", where="wanted_type IS NOT NULL")
     by_catalog = ["catalog", "due_at_ms"]
     op.create_index("ix_lake_tables_catalog_due_at_ms", "lake_tables", by_catalog)

@@ -1,0 +1,190 @@
+"""Asks containers: to start what is intended, to stop what is released, how an orphan ended.
+
+A start can't be fenced. So the intent stands in the store before, this term is trusted right before
+the call, a start said twice for one launch starts once, and its answer is recorded for that launch
+only. Whoever leads next finds intents without an answer, and says them again (R8).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from sqlalchemy import Connection, Engine
+
+from headrace.clock import Clock
+from headrace.containers.launching import Launch, LaunchState, WorkerContainer
+from headrace.coordinator.options import GroupOptions
+from headrace.errors import Fenced, Unavailable
+from headrace.model.groups.resource import LaunchStep
+from headrace.model.text import without_nul
+from headrace.seams import seam
+from headrace.store import claims, resources, workers
+from headrace.store.engine import reading
+from headrace.store.fence import Term, fenced
+from headrace.store.resources import Resource
+
+log = logging.getLogger(__name__)
+
+AT_ONCE_MAX = 4  # containers asked at the same time
+STOP_GRACE_S = 30.0  # for a worker to give back what it holds
+DRAIN_MAX_MS = 15 * 60_000  # so long a released worker may finish what it has
+ERROR_CHARACTERS_MAX = 2000
+LOOK_INTERVAL_S = 10.0  # between two questions how the worker of an orphan ended
+
+
+class Launching:
+    """Of one term. `run` is called by every pass, and never waits for a container."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        term: Term,
+        clock: Clock,
+        options: GroupOptions,
+        *,
+        trusted: Callable[[], bool],
+    ) -> None:
+        self._engine, self._term, self._clock = engine, term, clock
+        self._options, self._trusted = options, trusted
+        self._pool = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="launching")
+        self._asked: dict[tuple[str, int, str], Future[None]] = {}
+        self._look_at_s: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        with reading(self._engine) as conn:
+            wanted = [(each, self._what(conn, each)) for each in resources.all_of_them(conn)]
+        for resource, what in wanted:
+            if what is not None:
+                self._ask(resource, what)
+
+    def stop(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def wait(self, timeout_s: float) -> None:
+        """Until all that was asked is answered; for tests, and for a clean end."""
+        with self._lock:
+            asked = list(self._asked.values())
+        for each in asked:
+            each.result(timeout_s)
+
+    def _what(self, conn: Connection, resource: Resource) -> str | None:
+        if resource.container not in self._options.containers:
+            return "drop" if resource.wanted_released else None
+        if resource.wanted_released:
+            return "stop" if self._is_drained(conn, resource) else None
+        if resource.step is LaunchStep.INTENDED:
+            return "start"
+        orphaned = resource.orphaned_since_ms is not None and resource.error is None
+        return "look" if orphaned and self._may_look(resource) else None
+
+    def _may_look(self, resource: Resource) -> bool:
+        """Whether the container is to be asked how it is; not at each pass."""
+        now_s = self._clock.monotonic_s()
+        if resource.step is not LaunchStep.STARTED or now_s < self._look_at_s.get(resource.id, 0):
+            return False
+        self._look_at_s[resource.id] = now_s + LOOK_INTERVAL_S
+        return True
+
+    def _is_drained(self, conn: Connection, resource: Resource) -> bool:
+        """Whether its worker is gone, holds nothing any more, or had its time to finish."""
+        worker = workers.of_resource(conn, resource.id)
+        if worker is None:
+            return True
+        if worker.drain_since_ms == 0:
+            return False
+        late = self._clock.wall_ms() - worker.drain_since_ms > DRAIN_MAX_MS
+        return late or not claims.held_by(conn, worker.id)
+
+    def _ask(self, resource: Resource, what: str) -> None:
+        key = (resource.id, resource.launch, what)
+        with self._lock:
+            before = self._asked.get(key)
+            if before is not None and not before.done():
+                return
+            self._asked = {k: f for k, f in self._asked.items() if not f.done()}
+            self._asked[key] = self._pool.submit(self._do, resource, what)
+
+    def _do(self, resource: Resource, what: str) -> None:
+        if not self._trusted():
+            return  # another one leads by now, and finds the same intent
+        try:
+            match what:
+                case "start":
+                    self._start(resource)
+                case "stop":
+                    self._stop(resource)
+                case "look":
+                    self._look(resource)
+                case _:
+                    self._write(lambda conn: _dropped(conn, resource))
+        except (Fenced, Unavailable) as error:
+            facts = {"resource": resource.id, "what": what, "reason": str(error)}
+            log.warning("launching broken off", extra=facts)
+        except Exception:
+            log.exception("launching failed", extra={"resource": resource.id, "what": what})
+
+    def _launch(self, resource: Resource) -> tuple[WorkerContainer, Launch]:
+        container = self._options.containers[resource.container]
+        return container, Launch(
+            resource=resource.id,
+            number=resource.launch,
+            group=resource.group,
+            threads=resource.threads,
+            memory_mb=resource.memory_mb,
+            coordinators=self._options.coordinators,
+            properties=resource.properties,
+        )
+
+    def _start(self, resource: Resource) -> None:
+        container, launch = self._launch(resource)
+        seam("before launch")
+        try:
+            found = container.start(launch)
+        except Exception as error:  # noqa: BLE001  it counts as an attempt, whatever it is (R4)
+            told = without_nul(str(error) or repr(error))[:ERROR_CHARACTERS_MAX]
+            log.warning("launch failed", extra={"resource": resource.id, "reason": told})
+            self._write(lambda conn: resources.failed(conn, resource, told))
+            return
+        seam("launched, before it is recorded")
+        now_ms = self._clock.wall_ms()
+        self._write(lambda conn: resources.started(conn, resource, found.properties, now_ms=now_ms))
+        log.info("launched", extra={"resource": resource.id, "launch": resource.launch})
+
+    def _stop(self, resource: Resource) -> None:
+        container, launch = self._launch(resource)
+        if container.supports.stop:
+            container.stop(launch, grace_s=STOP_GRACE_S)
+        self._write(lambda conn: _dropped(conn, resource))
+
+    def _look(self, resource: Resource) -> None:
+        """How the worker of an orphan ended, for people."""
+        container, launch = self._launch(resource)
+        if not container.supports.status:
+            return
+        found = container.status(launch)
+        if found.state is LaunchState.RUNNING:
+            return
+        code = "" if found.code is None else f"exit code {found.code}"
+        told = ", ".join(part for part in (code, found.said) if part) or "nobody knows of it"
+        self._write(lambda conn: resources.note(conn, resource, error=told[:ERROR_CHARACTERS_MAX]))
+
+    def _write(self, work: Callable[[Connection], object]) -> None:
+        with fenced(self._engine, self._term) as conn:
+            work(conn)
+
+
+def _dropped(conn: Connection, resource: Resource) -> None:
+    """Its record goes, with any worker row it still has first (R3). One whose worker registered
+    meanwhile, for this or a later launch, was not wanted gone and stays (R4)."""
+    found = resources.lock(conn, resource.id)
+    if found is None or not found.wanted_released or found.launch != resource.launch:
+        return
+    worker = workers.of_resource(conn, resource.id)
+    if worker is not None:
+        workers.unregister(conn, worker.id)
+    resources.drop(conn, resource.id)
+    log.info("resource released", extra={"resource": resource.id, "reason": found.told or ""})

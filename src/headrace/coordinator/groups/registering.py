@@ -1,0 +1,34 @@
+"""A worker registers: of the current launch of its resource, or of none.
+
+A launch that is not the current one was replaced while it booted: its worker is refused, and ends
+itself. The resource's row is locked meanwhile, so it can't be given up in the same instant (R4).
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection
+
+from headrace.errors import Refused
+from headrace.store import groups, resources, workers
+from headrace.store.workers import Worker
+
+
+def register(conn: Connection, worker: Worker, *, now_ms: int) -> None:
+    """Add a worker, and its group if nobody has made it."""
+    groups.add(conn, worker.group, now_ms=now_ms)
+    if worker.resource_id is not None:
+        _check_launch(conn, worker, worker.resource_id)
+    workers.register(conn, worker)
+
+
+def _check_launch(conn: Connection, worker: Worker, resource_id: str) -> None:
+    resource = resources.lock(conn, resource_id)
+    told = f"worker {worker.id} is launch {worker.launch} of resource {resource_id!r}"
+    if resource is None or resource.wanted_released:
+        raise Refused(f"{told}, which is released; nothing is to be done for it here")
+    if worker.launch != resource.launch:
+        raise Refused(f"{told}, and launch {resource.launch} is the current one; it ends")
+    other = workers.of_resource(conn, resource_id)
+    if other is not None and other.id != worker.id and other.launch == worker.launch:
+        raise Refused(f"{told}, and worker {other.id} registered for that before; it ends")
+    resources.note(conn, resource, orphaned_since_ms=None, attempts=0, told=None, error=None)
