@@ -1,4 +1,4 @@
-"""The seams that an epoch passes, those that the end of a job does, and those of commands.
+"""The seams that an epoch passes, those of the end of a job, of commands, and of lake tables.
 
 They are taken from the source: a new one is in the sweep of its kind by itself.
 """
@@ -20,7 +20,9 @@ _COORDINATOR = (
     "coordinator/writer.py",
     "coordinator/reconcile",
     "coordinator/commands.py",
+    "coordinator/tables",
 )
+_OF_REWRITES = {"formats/iceberg/rewrite.py", "formats/iceberg/replace.py"}
 _SEAM = re.compile(r"\bseam\(\"([^\"]+)\"\)")
 
 
@@ -49,6 +51,12 @@ class Seam:
     def is_of_a_command(self) -> bool:
         return self.file == "coordinator/commands.py"
 
+    @property
+    def is_of_a_table(self) -> bool:
+        """Passed while a lake table is optimized, by no job."""
+        places = "worker/tables/", "coordinator/tables/"
+        return self.file.startswith(places) or self.file in _OF_REWRITES
+
 
 TARGETS_FORGOTTEN = Seam("coordinator/reports.py", "targets forgotten, in transaction")
 
@@ -67,7 +75,15 @@ def all_seams() -> Sequence[Seam]:
 
 
 def seams_of_an_epoch() -> Sequence[Seam]:
-    return [seam for seam in all_seams() if not (seam.is_of_an_end or seam.is_of_a_command)]
+    return [
+        seam
+        for seam in all_seams()
+        if not (seam.is_of_an_end or seam.is_of_a_command or seam.is_of_a_table)
+    ]
+
+
+def seams_of_a_table() -> Sequence[Seam]:
+    return [seam for seam in all_seams() if seam.is_of_a_table]
 
 
 def seams_of_an_end() -> Sequence[Seam]:

@@ -27,6 +27,14 @@ SETTLE_PAUSE_MAX_MS = 60_000
 SETTLE_TRIES_MAX = 20  # with these pauses, 15 min
 
 
+LOST = "worker "  # how every reason begins that a lost worker is given up for
+
+
+def was_lost(error: str | None) -> bool:
+    """Whether an attempt ended with its worker, which could not say why."""
+    return error is not None and error.startswith(LOST)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a pipeline task belongs."""

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from headrace.clock import Clock
 from headrace.coordinator import joblog, payloads, reports
-from headrace.coordinator.attempts import Place, attempt_failed, give_back, place_of
+from headrace.coordinator.attempts import LOST, Place, attempt_failed, give_back, place_of
 from headrace.coordinator.drafts import Draft, Touched
 from headrace.coordinator.late import LateNews
 from headrace.coordinator.metrics import Metrics
@@ -185,8 +185,6 @@ class Dispatch:
         asking: Mapping[tuple[str, Lane], list[Draft]] = defaultdict(list)
         for draft in drafts:
             assert draft.worker is not None
-            if draft.worker.drain_since_ms:
-                continue
             for lane, free in draft.sync.free.items():
                 used = sum(1 for task in draft.assigned.values() if task.lane is lane)
                 spare = min(free, draft.worker.capacity(lane) - used)
@@ -264,7 +262,7 @@ def _not_held(conn: Connection, task: Task, *, now_ms: int) -> None:
     if task.status is TaskStatus.SCHEDULED:
         give_back(conn, task)
     else:
-        error = f"worker {task.worker_id} lost it and did not say how it ended"
+        error = f"{LOST}{task.worker_id} lost it and did not say how it ended"
         attempt_failed(conn, task, error, retry=True, now_ms=now_ms)
 
 

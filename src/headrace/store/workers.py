@@ -30,6 +30,9 @@ class Worker:
     drain_since_ms: int = 0  # since when it is given nothing more; 0: it is
 
     def capacity(self, lane: Lane) -> int:
+        """How many tasks it may be given; one that drains gets nothing more."""
+        if self.drain_since_ms:
+            return 0
         return self.slots if lane is Lane.SLOT else self.control_slots
 
 

@@ -17,9 +17,11 @@ from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
 from headrace.worker.client import LeaderClient
 from headrace.worker.host import Host, Identity
+from headrace.worker.launch import WorkerLaunch
 from headrace.worker.outbox import Outbox
 from headrace.worker.runner import Runner
 from headrace.worker.spark import WarmSpark, start_spark
+from headrace.worker.tables.runner import TableRunner
 from headrace.worker.tending import Spark
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,7 @@ def serve_worker(
     token: str | None,
     settings: Settings,
     warehouse: str,
+    launch: WorkerLaunch | None = None,
 ) -> None:
     """Work until SIGTERM or SIGINT: the first one stops cleanly, the second one at once."""
     me = RandomIds().new()
@@ -49,17 +52,11 @@ def serve_worker(
         say=log.info,
     )
     try:
+        if launch is not None:
+            launch.found(spark_application=spark.application)
         client, waits = (LeaderClient(coordinators, token=token) for _ in range(2))
         with closing(client), closing(waits):
-            identity = Identity(
-                worker=me,
-                group=group,
-                slots=slots,
-                control_slots=CONTROL_SLOTS,
-                host=socket.gethostname(),
-                pid=os.getpid(),
-                spark_application=spark.application,
-            )
+            identity = _identity(me, group, slots, spark)
             host = _host(identity, client, waits, spark, home=settings.home, warehouse=warehouse)
             _stop_on_signals(host.stop)
             log.info("worker works", extra={"worker": me, "group": group, "slots": slots})
@@ -67,6 +64,18 @@ def serve_worker(
                 host.run()
     finally:
         spark.stop(at_once=not spark.alive())  # a dead JVM can't be asked to stop
+
+
+def _identity(me: str, group: str, slots: int, spark: WarmSpark) -> Identity:
+    return Identity(
+        worker=me,
+        group=group,
+        slots=slots,
+        control_slots=CONTROL_SLOTS,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        spark_application=spark.application,
+    )
 
 
 def _host(
@@ -80,6 +89,7 @@ def _host(
 ) -> Host:
     clock = SystemClock()
     runner = Runner(spark, clock, warehouse=warehouse)
+    tables = TableRunner(spark, clock, warehouse=warehouse)
     return Host(
         identity,
         client,
@@ -90,6 +100,12 @@ def _host(
             TaskKind.SETTLE: runner.settle,
             TaskKind.FORGET: runner.forget,
             TaskKind.NOOP: runner.noop,
+            TaskKind.DISCOVER: tables.discover,
+            TaskKind.EVALUATE: tables.evaluate,
+            TaskKind.PLAN: tables.plan,
+            TaskKind.REWRITE: tables.rewrite,
+            TaskKind.COMMIT: tables.commit,
+            TaskKind.DISCARD: tables.discard,
         },
         Spark(
             alive=spark.alive,

@@ -253,7 +253,7 @@ def test_files_that_fail_too_often_are_named_and_their_table_backs_off(bench: Be
 def test_what_could_be_rewritten_is_committed_when_the_table_allows_it(bench: Bench) -> None:
     process = bench.plan(allow_partial_commit=True, retries=0)
     first, second = bench.take()
-    bench.end(first, outcome="FAILED", error="out of memory")
+    bench.end(first, outcome="FAILED", error="the catalog is away")
     assert bench.status().status is T.MINOR_OPTIMIZING
 
     bench.end(second, rewritten(a_plan().tasks[1]))
@@ -261,5 +261,17 @@ def test_what_could_be_rewritten_is_committed_when_the_table_allows_it(bench: Be
 
     assert bench.lakes.read_process(process).status is P.SUCCESS
     assert bench.lakes.column(bench.table, "clocks") == {}
+    assert bench.lakes.column(bench.table, "file_failures") == {}, "no file is to blame for that"
+
+
+def test_files_whose_rewrite_takes_its_worker_along_each_time_are_blamed(bench: Bench) -> None:
+    bench.plan(tasks_wanted=1, retries=0)
+    bench.take_one(K.REWRITE)
+    bench.take()  # it has said that it holds it
+    bench.held.clear()
+
+    bench.take()
+    bench.look()
+
     failures: dict[str, int] = bench.lakes.column(bench.table, "file_failures")
     assert set(failures) == {f"f-{n}-{k}.parquet" for n in (0, 1) for k in range(3)}

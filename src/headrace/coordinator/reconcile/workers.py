@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.attempts import attempt_failed
+from headrace.coordinator.attempts import LOST, attempt_failed
 from headrace.coordinator.roster import Roster
 from headrace.store import claims, tasks, workers
 from headrace.store.engine import reading
@@ -49,7 +49,7 @@ class Workers:
             attempt_failed(
                 conn,
                 task,
-                f"worker {task.worker_id} is gone (no word from it for {silent_s:.0f} s)",
+                f"{LOST}{task.worker_id} is gone (no word from it for {silent_s:.0f} s)",
                 retry=True,
                 now_ms=now_ms,
             )

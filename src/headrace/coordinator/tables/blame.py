@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
+from headrace.coordinator.attempts import was_lost
 from headrace.model.tables.backoff import blamed, left_out
 from headrace.model.task import TaskStatus
 from headrace.protocol.tables import FILES_BLAMED_MAX, BinFailed, BinTold, RewriteResult
@@ -39,14 +40,15 @@ def blame(conn: Connection, process: Process, rewrites: Sequence[Task], *, now_m
 
 
 def _guilty(conn: Connection, task: Task) -> Iterable[tuple[Sequence[str], str | None]]:
-    """The files of each bin that failed; of all bins, when nobody said which."""
+    """The files of each bin that failed; of all bins, when each try at them took its worker along.
+    Nobody is to blame when a worker could not even begin: its catalog was away."""
     bins = [BinTold.model_validate(each) for each in task.payload.get("bins", ())]
     failed = {each.number: each for each in _failed(conn, task)}
     for each in bins:
-        if not failed:
-            yield each.paths, None
-        elif each.number in failed:
+        if each.number in failed:
             yield each.paths, failed[each.number].path
+        elif not failed and was_lost(task.error):
+            yield each.paths, None
 
 
 def _failed(conn: Connection, task: Task) -> Sequence[BinFailed]:

@@ -44,6 +44,7 @@ class CatalogConfig:
     name: str
     properties: Mapping[str, str] = field(repr=False)  # may hold passwords
     hadoop: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    set_by: str = "iceberg.catalog.config"  # for people: where its properties are to be mended
 
     @property
     def fingerprint(self) -> str:
@@ -102,7 +103,7 @@ def open_catalog(session: SparkSession, config: CatalogConfig) -> Any:
             )
         except JAVA_ERRORS as error:
             said = f"catalog {config.name!r} can not be opened: {java_message(error)}"
-            raise not_granted(error, f"{said}; check iceberg.catalog.config") from error
+            raise not_granted(error, f"{said}; check {config.set_by}") from error
         _open[key] = found
         while len(_open) > CATALOGS_OPEN_MAX:
             _, oldest = _open.popitem(last=False)

@@ -18,24 +18,31 @@ from headrace.formats.iceberg.records import (
     LINEAGE_VERSION_MIN,
     SEQUENCE,
     DeleteKey,
+    Heard,
     Inputs,
     Page,
     delete_key,
     pages,
     sequences_of,
+    unheard,
 )
 
 _PATHS_TOLD_MAX = 3
 
 
 def choose(
-    session: SparkSession, ref: TableRef, *, snapshot: int, bins: Sequence[Sequence[str]]
+    session: SparkSession,
+    ref: TableRef,
+    *,
+    snapshot: int,
+    bins: Sequence[Sequence[str]],
+    heard: Heard = unheard,
 ) -> list[Inputs]:
     """The inputs of each bin, in the order of its paths. A file may be in one bin only."""
     table = load_table(session, ref)
     sequence = _sequence(table, ref, snapshot)
     chosen = _Chosen(session, table, {path for paths in bins for path in paths})
-    for page in pages(session, table, table.newScan().useSnapshot(snapshot)):
+    for page in pages(session, table, table.newScan().useSnapshot(snapshot), heard=heard):
         chosen.take(page)
     missing = sorted(chosen.wanted - chosen.tasks.keys())
     if missing:

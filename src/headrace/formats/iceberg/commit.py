@@ -38,6 +38,7 @@ from headrace.formats.iceberg.token import (
     Spent,
     SpentBy,
     find_spent,
+    old_aborts,
 )
 from headrace.model.deadline import Deadline, now
 from headrace.model.epoch import COMMIT_DEADLINE_S
@@ -62,6 +63,8 @@ class Change:
     by: SpentBy
     execution: str  # whose files they are, not who commits them: sweeping spares its folder
     begin: Callable[[Any, Any], Any]  # (table, transaction): the snapshot to be, uncommitted
+    # How many tokens back an abort is told from data once its snapshot is expired. None: for ever.
+    aborts_kept: int | None = None
 
 
 def look(session: SparkSession, ref: TableRef, at: CommitAt) -> Spent | None:
@@ -131,9 +134,14 @@ def spend_by_abort(
     *,
     clock: Clock | None = None,
     deadline_s: float = COMMIT_DEADLINE_S,
+    aborts_kept: int | None = None,
 ) -> Spent:
     """Commit nothing under the token. The answer says what spent it: this, or data before it."""
-    nothing = Change(SpentBy.ABORT, at.execution, lambda _, transaction: transaction.newAppend())
+
+    def begin(_: Any, transaction: Any) -> Any:
+        return transaction.newAppend()
+
+    nothing = Change(SpentBy.ABORT, at.execution, begin, aborts_kept)
     return spend(session, ref, at, nothing, clock=clock, deadline_s=deadline_s).spent
 
 
@@ -216,6 +224,9 @@ def _attempt(
     properties = transaction.updateProperties().set(at.mark_key, str(at.epoch))
     if change.by is SpentBy.ABORT:
         properties = properties.set(at.aborted_key, at.execution)
+    if change.aborts_kept is not None:
+        for key in old_aborts(dict(table.properties()), at, kept=change.aborts_kept):
+            properties = properties.remove(key)
     properties.commit()
     transaction.commitTransaction()
     made = json.loads(

@@ -139,6 +139,16 @@ def java_message(error: JavaError) -> str:
     return said.strip().splitlines()[0][:MESSAGE_CHARACTERS_MAX]
 
 
+def java_told(error: JavaError) -> str:
+    """All that a Java exception and its causes say, a line each or more: to look for names in."""
+    told: list[str] = []
+    cause = java_exception(error)
+    while cause is not None and len(told) < CAUSES_MAX:
+        told.append(f"{cause.getClass().getSimpleName()}: {cause.getMessage() or ''}")
+        cause = cause.getCause()
+    return "\n".join(told)
+
+
 def not_granted(error: JavaError, said: str) -> Refused | Unavailable:
     """The error to raise: a wrong request stays wrong, anything else may pass."""
     if _REFUSALS.isdisjoint(java_classes(error)):

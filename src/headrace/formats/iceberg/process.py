@@ -14,6 +14,9 @@ from headrace.model.epoch import EpochAt
 
 _OPTIMIZE = "optimize"  # stands where a pipeline has the name of its sink
 _NO_PIPELINE = 0
+# Of earlier processes: a table that conflicts with its writers aborts one every few minutes, and
+# each leaves a property. Who would ask for an older one has ended long ago.
+ABORTS_KEPT = 10
 
 
 @dataclass(frozen=True, slots=True)

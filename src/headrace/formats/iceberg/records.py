@@ -8,7 +8,7 @@ carry no column metrics unless a writer just made them: who replaces a file need
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -24,11 +24,16 @@ LINEAGE_VERSION_MIN = 3  # from here on rows know the sequence number that wrote
 SEQUENCE = "data-sequence-number"  # Iceberg's word; its parser of version 1.12 does not read it
 
 Record = Mapping[str, Any]
+Heard = Callable[[], None]  # called for each page: who waits for a long scan hears that it goes on
 DeleteKey = tuple[str, int | None]
 
 _FILE = ("org.apache.iceberg.ContentScanTask", "file")
 _GET_SEQUENCE = ("org.apache.iceberg.ContentFile", "dataSequenceNumber")
 _SET_SEQUENCE = ("org.apache.iceberg.BaseFile", "setDataSequenceNumber", "java.lang.Long")
+
+
+def unheard() -> None:
+    """Nobody waits."""
 
 
 class Inputs(BaseModel):
@@ -86,7 +91,9 @@ def delete_key(record: Record) -> DeleteKey:
     return record["file-path"], record.get("content-offset")
 
 
-def pages(session: SparkSession, table: Any, scan: Any) -> Iterator[Page]:
+def pages(
+    session: SparkSession, table: Any, scan: Any, *, heard: Heard = unheard
+) -> Iterator[Page]:
     """All files that a scan of the table plans, with the deletes that apply to each."""
     java = jvm(session)
     responses = java.org.apache.iceberg.rest.responses
@@ -95,6 +102,7 @@ def pages(session: SparkSession, table: Any, scan: Any) -> Iterator[Page]:
     with closing(scan.planFiles()) as planned:
         parts = iterators.partition(planned.iterator(), PAGE_FILES)
         while parts.hasNext():
+            heard()
             listed = parts.next()
             builder = responses.FetchScanTasksResponse.builder()
             response = builder.withFileScanTasks(listed).withSpecsById(specs).build()

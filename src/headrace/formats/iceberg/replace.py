@@ -22,7 +22,8 @@ from headrace.formats.iceberg.catalogs import TableMissing, TableRef, load_table
 from headrace.formats.iceberg.commit import Change, Guard, look, spend, spend_by_abort
 from headrace.formats.iceberg.conflicts import Conflict, Group, find_conflicts, loses_deletes
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_message, jvm
-from headrace.formats.iceberg.process import ProcessAt
+from headrace.formats.iceberg.process import ABORTS_KEPT, ProcessAt
+from headrace.formats.iceberg.ranges import numbers, ranges
 from headrace.formats.iceberg.reading import all_data_files
 from headrace.formats.iceberg.records import (
     DeleteKey,
@@ -35,6 +36,7 @@ from headrace.formats.iceberg.rewrite import check_same_table
 from headrace.formats.iceberg.sweep import lists_prefixes, marker_of, paths_inside
 from headrace.formats.iceberg.token import Spent, SpentBy
 from headrace.model.epoch import COMMIT_DEADLINE_S
+from headrace.seams import seam
 
 log = logging.getLogger(__name__)
 
@@ -93,7 +95,7 @@ def _told(
 ) -> Replaced:
     if spent.by is SpentBy.ABORT:
         raise TokenSpent(at.token, str(ref))
-    groups = _numbers(spent.summary[GROUPS]) if GROUPS in spent.summary else None
+    groups = numbers(spent.summary[GROUPS]) if GROUPS in spent.summary else None
     return Replaced(already, spent.snapshot, groups, conflicts)
 
 
@@ -104,7 +106,9 @@ class _Guarded:
         self._guard, self._loses_deletes = guard, loses_deletes
 
     def validate(self, snapshots: Any) -> bool:
-        return self._guard.validate(snapshots) and not self._loses_deletes()
+        valid = self._guard.validate(snapshots) and not self._loses_deletes()
+        seam("table replacement validated")
+        return valid
 
     def errorMessage(self) -> str:  # noqa: N802 - Java's name
         return f"{self._guard.errorMessage()}, or an equality delete would be lost"
@@ -145,7 +149,7 @@ class _Replacement:
         self._refused = False
 
     def change(self, at: ProcessAt) -> Change:
-        return Change(SpentBy.DATA, at.execution, self._begin)
+        return Change(SpentBy.DATA, at.execution, self._begin, ABORTS_KEPT)
 
     def _begin(self, table: Any, transaction: Any) -> Any:
         if self._refused:  # the first try did not land: is it because of what others changed?
@@ -173,7 +177,7 @@ class _Replacement:
             data_files(session, table, added),
             jvm(session).java.util.HashSet(),
         )
-        update.set(GROUPS, _ranges(group.number for group in self._groups))
+        update.set(GROUPS, ranges(group.number for group in self._groups))
         return _Update(update, self._loses_deletes)
 
     def _loses_deletes(self) -> bool:
@@ -221,12 +225,26 @@ def abort(
     no such table any more.
     """
     try:
-        spent = spend_by_abort(session, ref, at.commit_at, deadline_s=deadline_s)
+        spent = give_up(session, ref, at, deadline_s=deadline_s)
     except TableMissing:
         log.info("nothing to abort, no such table", extra={"table": str(ref)})
         return None
     discard(session, ref, at)
     return spent
+
+
+def give_up(
+    session: SparkSession,
+    ref: TableRef,
+    at: ProcessAt,
+    *,
+    clock: Clock | None = None,
+    deadline_s: float = COMMIT_DEADLINE_S,
+) -> Spent:
+    """Spend the token with nothing, and delete nothing yet."""
+    return spend_by_abort(
+        session, ref, at.commit_at, clock=clock, deadline_s=deadline_s, aborts_kept=ABORTS_KEPT
+    )
 
 
 def discard(session: SparkSession, ref: TableRef, at: ProcessAt) -> int:
@@ -248,27 +266,20 @@ def discard(session: SparkSession, ref: TableRef, at: ProcessAt) -> int:
     return len(unreferred)
 
 
+def unclaimed(
+    session: SparkSession, ref: TableRef, at: ProcessAt, kept: Iterable[str]
+) -> frozenset[str]:
+    """What the process staged beside these files: rewrites of executions that were lost. Cheap."""
+    table = load_table(session, ref)
+    io, folder = table.io(), at.process_folder(str(table.location()))
+    if not lists_prefixes(session, io):
+        return frozenset()
+    marker = marker_of(folder)
+    return frozenset(paths_inside(io, folder)) - {path.partition(marker)[2] for path in kept}
+
+
 def _referred(session: SparkSession, table: Any, folder: str) -> set[str]:
     marker = marker_of(folder)
     path = f.col("file_path")
     found = all_data_files(session, table).where(path.contains(marker)).select(path).distinct()
     return {str(row[0]).partition(marker)[2] for row in found.collect()}
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """`0-3,5`: a summary must stay short, and groups are many."""
-    told: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if told and told[-1][1] == number - 1:
-            told[-1][1] = number
-        else:
-            told.append([number, number])
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in told)
-
-
-def _numbers(told: str) -> frozenset[int]:
-    found: set[int] = set()
-    for part in told.split(","):
-        first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return frozenset(found)

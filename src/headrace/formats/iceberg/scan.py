@@ -17,7 +17,16 @@ from headrace.errors import Refused
 from headrace.formats.iceberg.catalogs import TableRef, columns_of, load_table, metadata_of
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_message, jvm
 from headrace.formats.iceberg.partitions import Partitions, specs_of
-from headrace.formats.iceberg.records import DeleteKey, Page, Record, delete_key, pages, references
+from headrace.formats.iceberg.records import (
+    DeleteKey,
+    Heard,
+    Page,
+    Record,
+    delete_key,
+    pages,
+    references,
+    unheard,
+)
 from headrace.model.tables.files import DataFile, DeleteFile, DeleteKind, TableFiles
 
 FILES_MAX = 2_000_000  # of one scan: about 1 GB of small values
@@ -72,7 +81,13 @@ def probe(session: SparkSession, ref: TableRef) -> Probe:
     )
 
 
-def scan(session: SparkSession, ref: TableRef, *, filter: str | None = None) -> TableFiles:  # noqa: A002 - the property's name
+def scan(
+    session: SparkSession,
+    ref: TableRef,
+    *,
+    filter: str | None = None,  # noqa: A002 - the property's name
+    heard: Heard = unheard,
+) -> TableFiles:
     """Every file of the current snapshot; with a filter those that may hold rows it is true for.
 
     With a filter, a delete file may apply to further files than those that are told.
@@ -83,7 +98,7 @@ def scan(session: SparkSession, ref: TableRef, *, filter: str | None = None) -> 
     if filter is not None:
         planned = planned.filter(_expression(session, ref, table, filter))
     found = _Found(ref, metadata)
-    for page in pages(session, table, planned):
+    for page in pages(session, table, planned, heard=heard):
         found.take(page)
     snapshot, sequence = _current(metadata)
     return TableFiles(

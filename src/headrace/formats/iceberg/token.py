@@ -92,3 +92,18 @@ def find_spent(
     if int(properties.get(at.mark_key, NOTHING_SPENT)) >= at.epoch:
         return Spent(SpentBy.DATA, None, None, {})
     return None
+
+
+def old_aborts(properties: Mapping[str, str], at: CommitAt, *, kept: int) -> Sequence[str]:
+    """Properties of aborts so long ago that nobody asks for them any more: the mark refuses their
+    tokens without them."""
+    numbers = {
+        key: key.removeprefix(at.aborted_prefix)
+        for key in properties
+        if key.startswith(at.aborted_prefix)
+    }
+    return sorted(
+        key
+        for key, number in numbers.items()
+        if number.isdecimal() and int(number) < at.epoch - kept
+    )
