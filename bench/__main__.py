@@ -23,6 +23,8 @@ BENCHES: Mapping[str, str] = {
     "demo": "the demo job against a hand-written script",
     "epochs": "the demo job in 1, 10 and 100 epochs against the script",
     "failover": "SIGKILL of the leader to the next completed epoch",
+    "compaction": "500 small files against Iceberg's own rewrite_data_files",
+    "planning": "planning a table of 100,000 files on a worker",
 }
 
 

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 import httpx2
 from pydantic import BaseModel, JsonValue, ValidationError
 
+from headrace.client_tables import TableCalls
 from headrace.errors import (
     BadSetting,
     CoordinatorUnavailable,
@@ -50,7 +51,7 @@ HISTORY_SHOWN = 100  # runs, when nobody says how many
 V = TypeVar("V", bound=View)
 
 
-class Client:
+class Client(TableCalls):
     """Talks to the first coordinator of `urls` that answers, and stays with it."""
 
     def __init__(

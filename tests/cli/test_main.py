@@ -31,9 +31,15 @@ COMMANDS = (
     ("job", "cancel"),
     ("job", "savepoint"),
     ("job", "checkpoints"),
+    ("catalog",),
+    *(("catalog", name) for name in ("add", "list", "show", "set", "remove")),
+    ("table",),
+    *(("table", name) for name in ("list", "show", "explain", "history", "plan", "optimize")),
+    *(("table", name) for name in ("cancel", "pause", "resume", "block", "unblock")),
     ("workers",),
     ("coordinator",),
     ("worker",),
+    ("inspect",),
     ("doctor",),
 )
 HEAVY = ("pyspark", "sqlalchemy", "fastapi", "httpx2", "rich", "pydantic", "lark")
@@ -131,7 +137,7 @@ def test_an_interrupt_leaves_with_130(tmp_path: Path) -> None:
     code = (
         "import headrace.cli.jobs as jobs, headrace.cli.main as main, sys\n"
         "def stop(*_): raise KeyboardInterrupt\n"
-        "jobs._client = stop; sys.argv = ['headrace', 'workers']; main.main()"
+        "jobs.client_of = stop; sys.argv = ['headrace', 'workers']; main.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -19,3 +19,34 @@ class SubmitJob(Body):
     job_id: str | None = None
     group: str | None = None  # the default one; of a restore, the one it had
     restore: str | None = None  # a job that has ended: it goes on, under this spec
+
+
+class AddCatalog(Body):
+    name: str
+    type: str
+    properties: dict[str, str] = Field(default_factory=dict[str, str], repr=False)
+    defaults: dict[str, str] = Field(default_factory=dict[str, str])
+    table_filter: str | None = None
+    group: str | None = None
+
+
+class ChangeCatalog(Body):
+    """What is given is changed. None for a value takes a property away, "" takes the filter."""
+
+    properties: dict[str, str | None] = Field(default_factory=dict[str, str | None], repr=False)
+    defaults: dict[str, str | None] = Field(default_factory=dict[str, str | None])
+    table_filter: str | None = None
+    group: str | None = None
+
+
+class Optimize(Body):
+    type: Literal["MINOR", "MAJOR", "FULL"] = "MAJOR"
+
+
+class PlanDry(Body):
+    type: Literal["MINOR", "MAJOR", "FULL"] | None = None  # None: as the rules say
+
+
+class Block(Body):
+    reason: str
+    seconds: int

@@ -1,7 +1,8 @@
 """How an error leaves a command: one line on standard error, and an exit code that says its kind.
 
 0    done
-1    the job failed, was canceled, or was stopped with a savepoint before it was done
+1    the job failed, was canceled, or was stopped with a savepoint before it was done; or what a
+     command about a table waited for failed; `inspect`: some table could not be read
 2    refused: the request is wrong, repeating it will not help
 70   a bug of ours; the line says where its traceback lies
 71   the JVM of a worker has died; the worker may be started again
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 JOB_FAILED = 1
+SOME_FAILED = 1  # of a command that looks at many things, and tells which
 REFUSED = 2
 BUG = 70
 SPARK_DIED = 71

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption, urls_of
+from headrace.cli.asking import client_of
+from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from headrace.cli.interrupts import Interrupts
     from headrace.client import Client
@@ -40,7 +40,7 @@ def logs(
 ) -> None:
     """Show what was said about a job, by coordinators and workers."""
     cli = Context.of(ctx, output)
-    client = _client(cli, coordinator, home)
+    client = client_of(cli, coordinator, home)
     first = client.logs(job, tail=tail)
     _show(cli, first)
     if not follow:
@@ -100,11 +100,3 @@ def _text(line: LogLineView) -> str:
 def _who(source: str) -> str:
     name, _, _ = source.partition("/")
     return name if name == "coordinator" else f"worker {name[:WORKER_CHARS]}"
-
-
-def _client(cli: Context, coordinator: str | None, home: Path | None) -> Client:
-    from headrace.cli import upfile
-
-    cli.log_to_stderr()
-    settings = cli.settings(home=home)
-    return cli.client(upfile.coordinators(settings.home, urls_of(coordinator or "")), settings)

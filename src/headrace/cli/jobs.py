@@ -7,17 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import job_logs
-from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption, urls_of
+from headrace.cli.asking import client_of, now_ms, show_all
+from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption
 from headrace.errors import BadSetting
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from rich.table import Table
-
     from headrace.client import Client
-    from headrace.views import JobView, View
+    from headrace.views import JobView
 
 app = typer.Typer(help="See, stop and save jobs.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -46,10 +42,10 @@ def list_jobs(
 ) -> None:
     """List jobs that have not ended."""
     cli = Context.of(ctx, output)
-    views = _client(cli, coordinator, home).jobs()
+    views = client_of(cli, coordinator, home).jobs()
     from headrace.cli.summary import jobs_table
 
-    _show_all(cli, views, lambda: jobs_table(views, now_ms=_now_ms()), none=NOTHING_RUNS)
+    show_all(cli, views, lambda: jobs_table(views, now_ms=now_ms()), none=NOTHING_RUNS)
 
 
 @app.command()
@@ -69,11 +65,11 @@ def history(
 ) -> None:
     """List how jobs ended, the latest first."""
     cli = Context.of(ctx, output)
-    asked = _client(cli, coordinator, home)
+    asked = client_of(cli, coordinator, home)
     views = asked.history(job, status=status, name=name, most=limit)
     from headrace.cli.summary import history_table
 
-    _show_all(cli, views, lambda: history_table(views), none=NOTHING_ENDED)
+    show_all(cli, views, lambda: history_table(views), none=NOTHING_ENDED)
 
 
 @app.command()
@@ -86,7 +82,7 @@ def show(
 ) -> None:
     """Show a job and its pipelines, also once it has ended."""
     cli = Context.of(ctx, output)
-    _show(cli, _client(cli, coordinator, home).job(job))
+    _show(cli, client_of(cli, coordinator, home).job(job))
 
 
 @app.command()
@@ -99,7 +95,7 @@ def cancel(
 ) -> None:
     """Stop a job; its sinks keep what was committed."""
     cli = Context.of(ctx, output)
-    _show(cli, _client(cli, coordinator, home).cancel_job(job))
+    _show(cli, client_of(cli, coordinator, home).cancel_job(job))
 
 
 @app.command()
@@ -118,9 +114,9 @@ def savepoint(
     cli = Context.of(ctx, output)
     match words:
         case [job]:  # also one that is called `delete`
-            _save(cli, _client(cli, coordinator, home), job, wait=not no_wait)
+            _save(cli, client_of(cli, coordinator, home), job, wait=not no_wait)
         case [word, job] if word == DELETE:
-            _delete_savepoint(cli, _client(cli, coordinator, home), job)
+            _delete_savepoint(cli, client_of(cli, coordinator, home), job)
         case _:
             raise BadSetting(
                 "`headrace job savepoint` takes JOB, or `delete JOB`, and not "
@@ -163,10 +159,10 @@ def checkpoints(
 ) -> None:
     """List the checkpoints of a job, the newest first."""
     cli = Context.of(ctx, output)
-    views = _client(cli, coordinator, home).checkpoints(job)
+    views = client_of(cli, coordinator, home).checkpoints(job)
     from headrace.cli.summary import checkpoints_table
 
-    _show_all(cli, views, lambda: checkpoints_table(views), none="no checkpoints yet")
+    show_all(cli, views, lambda: checkpoints_table(views), none="no checkpoints yet")
 
 
 def workers(
@@ -177,29 +173,10 @@ def workers(
 ) -> None:
     """List workers and what they run."""
     cli = Context.of(ctx, output)
-    views = _client(cli, coordinator, home).workers()
+    views = client_of(cli, coordinator, home).workers()
     from headrace.cli.summary import workers_table
 
-    _show_all(cli, views, lambda: workers_table(views), none="no workers")
-
-
-def _client(cli: Context, coordinator: str | None, home: Path | None) -> Client:
-    from headrace.cli import upfile
-
-    cli.log_to_stderr()
-    settings = cli.settings(home=home)
-    return cli.client(upfile.coordinators(settings.home, urls_of(coordinator or "")), settings)
-
-
-def _show_all(
-    cli: Context, views: Sequence[View], table: Callable[[], Table], *, none: str
-) -> None:
-    if cli.output == "json":
-        cli.show_json([view.model_dump(mode="json") for view in views])
-    elif views:
-        cli.stdout().print(table())
-    else:
-        typer.echo(none)
+    show_all(cli, views, lambda: workers_table(views), none="no workers")
 
 
 def _show(cli: Context, view: JobView) -> None:
@@ -210,11 +187,5 @@ def _show(cli: Context, view: JobView) -> None:
     from headrace.cli.summary import pipelines_table
 
     cli.stdout().print(pipelines_table(view))
-    for line in lines_about(view, now_ms=_now_ms()):
+    for line in lines_about(view, now_ms=now_ms()):
         typer.echo(line)
-
-
-def _now_ms() -> int:
-    from headrace.clock import SystemClock
-
-    return SystemClock().wall_ms()

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from headrace import __version__
-from headrace.cli import doctor, exits, jobs, run, serve, up
+from headrace.cli import catalogs, doctor, exits, inspect, jobs, run, serve, tables, up
 from headrace.cli.context import Context, Output
 
 # Plain help: rich would take as long to load as all the rest.
@@ -27,9 +27,12 @@ app = typer.Typer(
 app.command("run")(run.run)
 app.command("up")(up.up)
 app.add_typer(jobs.app, name="job")
+app.add_typer(catalogs.app, name="catalog")
+app.add_typer(tables.app, name="table")
 app.command("workers")(jobs.workers)
 app.command("coordinator")(serve.coordinator)
 app.command("worker")(serve.worker)
+app.command("inspect")(inspect.inspect)
 app.command("doctor")(doctor.doctor)
 
 

@@ -31,7 +31,6 @@ from headrace.store.prepared import Prepared, PreparedMany, Said, one_of
 from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks, workers
 from headrace.store.task_rows import COLUMNS, NO_TABLE, OfTable, Task, held, to_task
 
-
 _PLAN = Prepared(
     insert(tasks).values(
         id=bindparam("id"),

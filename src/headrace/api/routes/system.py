@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from fastapi import APIRouter, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
+from sqlalchemy import Connection
 
 from headrace import __version__
 from headrace.api.routes.jobs import Served
@@ -15,7 +16,8 @@ from headrace.api.views import worker_views
 from headrace.coordinator.service import Coordinator
 from headrace.errors import Unavailable
 from headrace.model.cleanup import CleanupStep
-from headrace.store import census, cleanups
+from headrace.model.tables.status import ProcessStatus, TableStatus
+from headrace.store import census, cleanups, lake, lake_lists, processes
 from headrace.store.engine import reading
 from headrace.views import Health, WorkerList
 
@@ -59,6 +61,7 @@ def metrics(coordinator: Coordinator = Served) -> Response:
             for value, count in counts.items():
                 gauge.labels(value).set(count)
         _count_cleanups(now, cleanups.counts(conn))
+        _count_tables(now, conn)
     text = generate_latest(coordinator.metrics.registry) + generate_latest(now)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
@@ -71,6 +74,40 @@ def _count_cleanups(
     gauge = Gauge("headrace_cleanups", doc, ["step", "failing"], registry=registry)
     for step, failing in itertools.product(CleanupStep, (False, True)):
         gauge.labels(step.value, str(failing).lower()).set(counts.get((step, failing), 0))
+
+
+def _count_tables(registry: CollectorRegistry, conn: Connection) -> None:
+    """Every status, also one that nobody is in."""
+    tables = {status.value: 0 for status in TableStatus} | _by_text(lake.counts(conn))
+    kept = {status.value: 0 for status in ProcessStatus} | _by_text(processes.counts(conn))
+    for name, doc, counts in (
+        ("tables", "Lake tables by where their optimizing stands", tables),
+        ("processes", "Processes of tables, running and in their history", kept),
+    ):
+        gauge = Gauge(f"headrace_{name}", doc, ["status"], registry=registry)
+        for status, count in counts.items():
+            gauge.labels(status).set(count)
+    for name, doc, count in (
+        (
+            "processes_settling",
+            "Processes whose table is asked whether their commit has landed",
+            lake_lists.settling(conn),
+        ),
+        (
+            "processes_leftovers",
+            "Processes that ended, and whose staged files are to be deleted",
+            lake_lists.leftovers(conn),
+        ),
+    ):
+        Gauge(f"headrace_{name}", doc, registry=registry).set(count)
+    gauge = Gauge("headrace_catalogs", "Catalogs", ["failing"], registry=registry)
+    by_failing = lake_lists.catalogs_by_failing(conn)
+    for failing in (False, True):
+        gauge.labels(str(failing).lower()).set(by_failing.get(failing, 0))
+
+
+def _by_text(counts: Mapping[TableStatus, int] | Mapping[ProcessStatus, int]) -> dict[str, int]:
+    return {status.value: count for status, count in counts.items()}
 
 
 @router.get("/v1/workers")

@@ -1,0 +1,189 @@
+"""What commands about catalogs and tables say in lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from headrace.cli.summary import moment, span
+from headrace.model.measures import count, partition, size, worker
+from headrace.model.tables.status import ProcessStatus, TableStatus
+from headrace.views_tables import CatalogView, DryPlanView, PendingView, ProcessView, TableView
+
+LABEL_WIDTH = 12  # characters
+PARTITIONS_SHOWN = 10
+FILES_SHOWN = 3
+
+
+def about_catalog(view: CatalogView, *, now_ms: int) -> Sequence[str]:
+    removing = ", being removed" if view.removing else ""
+    said = [f"{view.name}: {view.type} catalog, {count(view.tables, 'table')}{removing}"]
+    said.append(_line("group", view.group))
+    said += _pairs("property", view.properties)
+    said += _pairs("default", view.defaults)
+    if view.table_filter:
+        said.append(_line("filter", view.table_filter))
+    said.append(_line("looked into", looked_into(view, now_ms=now_ms)))
+    if view.error:
+        said.append(_line("error", view.error))
+    return said
+
+
+def looked_into(view: CatalogView, *, now_ms: int) -> str:
+    last = "not yet"
+    if view.discovered_at_ms is not None:
+        last = f"{span(now_ms - view.discovered_at_ms)} ago"
+    failed = f", {count(view.failures, 'try', 'tries')} failed since" if view.failures else ""
+    return f"{last}{failed}, next {_when(view.due_at_ms, now_ms)}"
+
+
+def about_table(view: TableView, *, now_ms: int) -> Sequence[str]:
+    said = [f"{view.identifier}: {view.status} for {span(now_ms - view.status_since_ms)}"]
+    said += [_line(label, text) for label, text in _facts(view, now_ms) if text]
+    said += [_line("flaw", flaw) for flaw in view.flaws]
+    for blocker in view.blockers:
+        until = moment(blocker.expires_at_ms)
+        said.append(_line("blocked by", f"{blocker.name} until {until}: {blocker.reason}"))
+    said.append(f"`headrace table explain {view.identifier}` says why, and what happens next")
+    return said
+
+
+def _facts(view: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
+    yield "group", view.group
+    yield "switched off", _switched_off(view)
+    yield "files", _files(view)
+    yield "health", f"{view.health} of 100" if view.health is not None else ""
+    yield "pending", pending_text(view.pending) if view.pending else ""
+    yield "asked for", f"{view.wanted_type}, now" if view.wanted_type else ""
+    yield "process", _process(view)
+    yield "looked at", _looked_at(view, now_ms)
+    if view.optimized_at_ms is not None:
+        yield "optimized", f"{span(now_ms - view.optimized_at_ms)} ago"
+    if view.failures:
+        again = _when(view.not_before_ms, now_ms)
+        yield "failed", f"{count(view.failures, 'time')} in a row, tried again {again}"
+    yield "error", view.error or ""
+    if view.left_out:
+        named = ", ".join(view.left_out[:FILES_SHOWN])
+        more = len(view.left_out) - FILES_SHOWN
+        yield "left out", f"{named}{f' and {more} more' if more > 0 else ''}"
+
+
+def _switched_off(view: TableView) -> str:
+    if view.paused:
+        return f"paused; `headrace table resume {view.identifier}` lets it be optimized again"
+    return "" if view.enabled else "self-optimizing.enabled is false"
+
+
+def _files(view: TableView) -> str:
+    if view.files is None or view.bytes is None:
+        return ""
+    return (
+        f"{count(view.files, 'file')} of {size(view.bytes)}, {count(view.rows or 0, 'row')}, "
+        f"{count(view.partitions or 0, 'partition')}"
+    )
+
+
+def _looked_at(view: TableView, now_ms: int) -> str:
+    last = "not yet"
+    if view.evaluated_at_ms is not None:
+        last = f"{span(now_ms - view.evaluated_at_ms)} ago"
+    return f"{last}, next {_when(view.due_at_ms, now_ms)}"
+
+
+def _process(view: TableView) -> str:
+    if view.process is not None:
+        return doing(view).partition(": ")[2]
+    so_far = count(view.processes, "process", "processes")
+    return f"none runs, {so_far} so far" if view.processes else "none so far"
+
+
+def pending_text(pending: PendingView) -> str:
+    deletes = f", {count(pending.deletes, 'delete file')}" if pending.deletes else ""
+    return (
+        f"{pending.type}: {pending.files:,} → {count(pending.files_after, 'file')}, "
+        f"{size(pending.bytes)} → {size(pending.bytes_after)}, in "
+        f"{count(pending.partitions, 'partition')}{deletes}"
+    )
+
+
+def doing(view: TableView) -> str:
+    """How far what was asked for is, in one line."""
+    process = view.process
+    if process is None:
+        waits = {TableStatus.PLANNING: "a worker chooses the files"}.get(
+            TableStatus(view.status), f"{view.status}, waits for its turn"
+        )
+        return f"{view.identifier}: {waits}"
+    number = f"{view.identifier}: process {process.number} ({process.type})"
+    if process.settling:
+        return f"{number} is settling: the table is asked whether its commit is in it"
+    where = f" on {', '.join(map(worker, process.workers))}" if process.workers else ""
+    if view.status == TableStatus.COMMITTING:
+        return f"{number} commits{where}"
+    canceling = ", being canceled" if process.canceling else ""
+    return f"{number}, {process.tasks_done} of {process.tasks} tasks done{where}{canceling}"
+
+
+def about_process(view: ProcessView) -> str:
+    """How a process ended."""
+    took = span((view.ended_at_ms or view.created_at_ms) - view.created_at_ms)
+    said = f"{view.table}: process {view.number} ({view.type}) ended {view.status} after {took}"
+    if view.status == ProcessStatus.SUCCESS:
+        gained = f", {files_text(view)} files, {bytes_text(view)}"
+        more = count(view.partitions_left, "partition")
+        left = f"; {more} left for a further process" if view.partitions_left else ""
+        return said + gained + left
+    return f"{said}: {view.error or 'nobody said why'}"
+
+
+def files_text(view: ProcessView) -> str:
+    if view.files_before is None or view.files_after is None:
+        return "-"
+    return f"{view.files_before:,} → {view.files_after:,}"
+
+
+def bytes_text(view: ProcessView) -> str:
+    if view.bytes_before is None or view.bytes_after is None:
+        return "-"
+    return f"{size(view.bytes_before)} → {size(view.bytes_after)}"
+
+
+def about_plan(view: DryPlanView) -> Sequence[str]:
+    if view.type is None:
+        reason = view.reason or "no rewrite would gain anything"
+        return [f"{view.table}: nothing to do: {reason}", *_left_out(view)]
+    removed = f" and {count(view.deletes_removed, 'delete file')}" if view.deletes_removed else ""
+    said = [
+        f"{view.table}: a {view.type} process would rewrite "
+        f"{count(view.files_before, 'file')}{removed} into {count(view.files_after, 'file')}, "
+        f"{size(view.bytes_before)} → {size(view.bytes_after)}, in {count(view.tasks, 'task')}",
+        _line("reads", size(view.bytes_read)),
+    ]
+    shown = list(view.partitions.items())[:PARTITIONS_SHOWN]
+    said += [_line("partition", f"{partition(name)}: {count(n, 'file')}") for name, n in shown]
+    if (more := len(view.partitions) - PARTITIONS_SHOWN) > 0:
+        said.append(_line("", f"and {count(more, 'partition')} more"))
+    if view.partitions_left:
+        left = count(view.partitions_left, "partition")
+        said.append(_line("later", f"{left} more would be left for a further process"))
+    return [*said, *_left_out(view), "nothing was changed"]
+
+
+def _left_out(view: DryPlanView) -> Iterator[str]:
+    if view.left_out:
+        named = ", ".join(view.left_out[:FILES_SHOWN])
+        yield _line(
+            "left out", f"{count(len(view.left_out), 'file')} that failed too often: {named}"
+        )
+
+
+def _pairs(label: str, pairs: Mapping[str, str]) -> list[str]:
+    return [_line(label, f"{name} = {value}") for name, value in sorted(pairs.items())]
+
+
+def _line(label: str, text: str) -> str:
+    return f"  {label:<{LABEL_WIDTH}}  {text}"
+
+
+def _when(at_ms: int, now_ms: int) -> str:
+    return "now" if at_ms <= now_ms else f"in {span(at_ms - now_ms)}"
