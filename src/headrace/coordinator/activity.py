@@ -18,11 +18,12 @@ from dataclasses import dataclass
 
 from headrace.clock import Clock
 from headrace.model.epoch import CHECKPOINT_TIMEOUT_MS
-from headrace.model.task import Claim
+from headrace.model.task import OF_TABLES, Claim
 from headrace.protocol.messages import Progress
 from headrace.store.tasks import Task
 
 STALL_TIMEOUT_S = 600.0  # `execution.stall-timeout`, when nothing else is said
+EXECUTE_TIMEOUT_S = 3600.0  # `optimizer.task-execute-timeout`: of a task of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class _Watched:
     heard_at_s: float
     moved_at_s: float  # when `activity` was first heard as it is
     committing_at_s: float  # when `committing` was
+    begun_at_s: float  # when this leader first heard of it
 
     def hear(self, task: Task, said: Progress, now_s: float) -> None:
         if said.activity != self.said.activity:
@@ -63,6 +65,18 @@ class _Watched:
         )
         return Stuck(claim, reason, epoch)
 
+    def overdue(self, timeout_s: float) -> Stuck | None:
+        """Tasks of tables are bounded; a pipeline may run for ever."""
+        took_s = self.heard_at_s - self.begun_at_s
+        if self.task.kind not in OF_TABLES or took_s <= timeout_s:
+            return None
+        claim = self.task.claim
+        reason = (
+            f"execution {claim.execution} on worker {self.worker} has been at its {self.task.kind} "
+            f"for {took_s:.0f} s; optimizer.task-execute-timeout is {timeout_s:g} s"
+        )
+        return Stuck(claim, reason)
+
     def standstill(self, timeout_s: float) -> Stuck | None:
         still_s = self.heard_at_s - self.moved_at_s
         if self.said.activity == 0 or still_s <= timeout_s:
@@ -79,8 +93,15 @@ class _Watched:
 class Watch:
     """Of one term. The writer's thread tells it what was said, the passes ask it."""
 
-    def __init__(self, clock: Clock, *, stall_timeout_s: float) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        stall_timeout_s: float,
+        execute_timeout_s: float = EXECUTE_TIMEOUT_S,
+    ) -> None:
         self._clock, self._stall_timeout_s = clock, stall_timeout_s
+        self._execute_timeout_s = execute_timeout_s
         self._by_worker: dict[str, dict[Claim, _Watched]] = {}
         self._lock = threading.Lock()
 
@@ -97,7 +118,7 @@ class Watch:
                 if watched is not None and said is not None:
                     watched.hear(task, said, now_s)
                 elif said is not None:
-                    watched = _Watched(worker, task, said, now_s, now_s, now_s)
+                    watched = _Watched(worker, task, said, now_s, now_s, now_s, now_s)
                 if watched is not None:
                     watching[task.claim] = watched
             if watching:
@@ -119,4 +140,5 @@ class Watch:
             return self._judge(watched) if watched is not None else None
 
     def _judge(self, watched: _Watched) -> Stuck | None:
-        return watched.late_commit() or watched.standstill(self._stall_timeout_s)
+        late = watched.late_commit() or watched.overdue(self._execute_timeout_s)
+        return late or watched.standstill(self._stall_timeout_s)

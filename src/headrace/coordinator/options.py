@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.containers.launching import WorkerContainer
-from headrace.coordinator.activity import STALL_TIMEOUT_S
+from headrace.coordinator.activity import EXECUTE_TIMEOUT_S, STALL_TIMEOUT_S
+from headrace.coordinator.roster import ACK_TIMEOUT_S
 from headrace.model.cleanup import Retention
 from headrace.model.groups.capacity import KeepSetting
 from headrace.model.groups.orphans import AutoRestart
@@ -42,6 +43,8 @@ class Options:
     ttl_s: float = 3.0
     heartbeat_timeout_s: float = 60.0
     stall_timeout_s: float = STALL_TIMEOUT_S
+    ack_timeout_s: float = ACK_TIMEOUT_S
+    execute_timeout_s: float = EXECUTE_TIMEOUT_S
     retention: Retention = field(default_factory=Retention)
     schedule: ScheduleStrategy = ScheduleStrategy.WAIT
     tables: TableOptions = field(default_factory=TableOptions)

@@ -12,9 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headrace.clock import Clock
-from headrace.coordinator.activity import STALL_TIMEOUT_S, Watch
+from headrace.coordinator.activity import EXECUTE_TIMEOUT_S, STALL_TIMEOUT_S, Watch
 from headrace.model.task import Claim
 from headrace.protocol.messages import Progress
+
+ACK_TIMEOUT_S = 30.0  # `optimizer.task-ack-timeout`
 
 
 @dataclass(slots=True)
@@ -27,11 +29,19 @@ class _Presence:
 
 class Roster:
     def __init__(
-        self, clock: Clock, *, timeout_s: float, stall_timeout_s: float = STALL_TIMEOUT_S
+        self,
+        clock: Clock,
+        *,
+        timeout_s: float,
+        stall_timeout_s: float = STALL_TIMEOUT_S,
+        ack_timeout_s: float = ACK_TIMEOUT_S,
+        execute_timeout_s: float = EXECUTE_TIMEOUT_S,
     ) -> None:
         self._clock = clock
-        self.watch = Watch(clock, stall_timeout_s=stall_timeout_s)
-        self._timeout_s = timeout_s
+        self.watch = Watch(
+            clock, stall_timeout_s=stall_timeout_s, execute_timeout_s=execute_timeout_s
+        )
+        self._timeout_s, self._ack_timeout_s = timeout_s, ack_timeout_s
         self._took_over_at_s = clock.monotonic_s()
         self._present: dict[str, _Presence] = {}
         self._lock = threading.Lock()
@@ -83,3 +93,7 @@ class Roster:
 
     def expired(self, worker: str) -> bool:
         return self.silent_for_s(worker) > self._timeout_s
+
+    def slow_to_answer(self, worker: str) -> bool:
+        """What it was given, and has not said to hold, may go to somebody else meanwhile."""
+        return self.silent_for_s(worker) > self._ack_timeout_s

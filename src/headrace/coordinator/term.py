@@ -65,6 +65,8 @@ class LeaderTerm:
             clock,
             timeout_s=options.heartbeat_timeout_s,
             stall_timeout_s=options.stall_timeout_s,
+            ack_timeout_s=options.ack_timeout_s,
+            execute_timeout_s=options.execute_timeout_s,
         )
         self.writer = Writer(
             engine,

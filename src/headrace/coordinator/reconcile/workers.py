@@ -1,4 +1,7 @@
-"""Workers that fell silent: unregister, then requeue what they held (T5)."""
+"""Workers that fell silent: unregister, then requeue what they held (T5).
+
+What one was given and never said to hold goes to others sooner: nobody has begun it.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,12 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.attempts import LOST, attempt_failed
+from headrace.coordinator.attempts import LOST, attempt_failed, give_back
 from headrace.coordinator.roster import Roster
+from headrace.model.task import TaskStatus
 from headrace.store import claims, tasks, workers
 from headrace.store.engine import reading
+from headrace.store.tasks import Task
 
 log = logging.getLogger(__name__)
 
@@ -29,16 +34,30 @@ class Workers:
             registered = {worker.id for worker in workers.registered(conn)}
             lost = {task.worker_id or "" for task in tasks.of_unregistered(conn, most=REQUEUE_MAX)}
         silent = {w for w in self._roster.names() | registered if self._roster.expired(w)}
+        slow = {w for w in registered - silent if self._roster.slow_to_answer(w)}
         for unknown in silent - registered:  # it spoke without being registered, and went
             self._roster.forget(unknown)
-        return [*sorted(silent & registered), *sorted(lost)]
+        return [*sorted(silent & registered), *sorted(lost), *sorted(slow)]
 
     def due(self, conn: Connection, key: str) -> bool:
-        return self._roster.expired(key) or not workers.is_registered(conn, key)
+        if self._roster.expired(key) or not workers.is_registered(conn, key):
+            return True
+        return bool(self._unanswered(conn, key))
+
+    def _unanswered(self, conn: Connection, key: str) -> Sequence[Task]:
+        """Tasks that it was given a while ago, and never said to hold."""
+        if not self._roster.slow_to_answer(key):
+            return ()
+        given = claims.assigned_to(conn, [key])
+        return [task for task in given if task.status is TaskStatus.SCHEDULED]
 
     def reconcile(self, conn: Connection, key: str) -> None:
         if not self.due(conn, key):
             return  # it spoke, or registered anew, since we looked
+        if not self._roster.expired(key) and workers.is_registered(conn, key):
+            for task in self._unanswered(conn, key):
+                give_back(conn, task)
+            return
         silent_s = self._roster.silent_for_s(key)
         if workers.unregister(conn, key):
             log.warning("worker lost", extra={"worker": key, "silent_s": round(silent_s)})
