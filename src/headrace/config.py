@@ -35,6 +35,7 @@ class Settings(BaseSettings):
     store: SecretStr | None = None  # of a coordinator; its URL may hold a password
     home: Path = Path(".headrace")  # the embedded store, warehouse, logs and outboxes
     cache_dir: Path = _cache_home()  # jars and class-data archives, shared by all projects
+    containers: Path | None = None  # where workers are started; containers.conf in the home
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["text", "json"] = "text"
     seams: str = ""  # tests only: `name=kill;name=stop@3`

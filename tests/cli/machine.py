@@ -58,11 +58,11 @@ def one_line_of(done: subprocess.CompletedProcess[str]) -> str:
     return lines[0]
 
 
-def wait_until(done: Callable[[], bool], what: str) -> None:
+def wait_until(done: Callable[[], bool], what: str, *, limit_s: float = WAIT_MAX_S) -> None:
     clock = SystemClock()
-    deadline_s = clock.monotonic_s() + WAIT_MAX_S
+    deadline_s = clock.monotonic_s() + limit_s
     while not done():
-        assert clock.monotonic_s() < deadline_s, f"waited {WAIT_MAX_S} s: {what}"
+        assert clock.monotonic_s() < deadline_s, f"waited {limit_s} s: {what}"
         Event().wait(POLL_S)
 
 

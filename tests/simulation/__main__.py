@@ -88,6 +88,8 @@ def _tell(tally: Tally, *, wall_s: float, cpu_s: float) -> None:
         f"{per_cpu:.1f} per cpu-second), {tally.seconds / 3600:.1f} simulated hours\n"
         f"  achieved: {_counts(tally.jobs)} jobs; {tally.epochs} epochs, {tally.commits} commits, "
         f"{tally.transactions} transactions, {tally.terms} terms\n"
+        f"  of tables: {_counts(tally.processes)} processes, {tally.landed} commits landed in "
+        f"{tally.of_tables} histories\n"
         f"  faults: {_counts(tally.faults)}\n"
         f"  seams crashed at: {len(seams & set(tally.crashes))} of {len(seams)}; "
         f"points crashed at: {len(tally.crashes)}"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from headrace.coordinator.known import Known, known_job
-from headrace.coordinator.options import Options
+from headrace.coordinator.options import Options, TableOptions
 from headrace.coordinator.service import Coordinator
 from headrace.errors import (
     HeadraceError,
@@ -19,6 +19,7 @@ from headrace.errors import (
 )
 from headrace.model.epoch import EpochAt
 from headrace.model.jobspec import PipelineSpec
+from headrace.model.tables.status import OptimizingType
 from headrace.model.task import Lane, TaskKind
 from headrace.protocol.messages import Message
 from headrace.protocol.payloads import ForgetPayload, PipelinePayload
@@ -28,7 +29,9 @@ from headrace.worker.execution import Execution
 from headrace.worker.host import Host, Identity
 from headrace.worker.outbox import Outbox
 from headrace.worker.pipeline import Pipeline, Plugins
+from headrace.worker.tables.runner import TableRunner
 from headrace.worker.tending import Spark
+from tests.simulation.lake import Lake
 from tests.simulation.network import Network, NoAnswer
 from tests.simulation.scenario import GROUP, Scenario
 from tests.simulation.stand_ins import awaited
@@ -37,6 +40,8 @@ from tests.simulation.world import Process, World
 
 TTL_S = 3.0
 HEARTBEAT_TIMEOUT_S = 6.0
+BLOCKED_S = 3
+TABLES = TableOptions(break_quota=False, refresh_ms=3000, discover_ms=12_000)
 RESTART_S = (0.2, 2.0)  # until a killed process is started again
 
 
@@ -47,6 +52,7 @@ class Stage:
     world: World
     network: Network
     target: Target
+    lake: Lake
     scenario: Scenario
     folder: Path
     ids: int = 0
@@ -69,6 +75,7 @@ class CoordinatorActor:
             ttl_s=TTL_S,
             heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
             retention=self._stage.scenario.retention,
+            tables=TABLES,
         )
         coordinator = self.coordinator = Coordinator(options, process, self._stage)
         coordinator.start()
@@ -91,8 +98,27 @@ class CoordinatorActor:
                 return coordinator.led().register(body)
             case "goodbye":
                 return coordinator.led().goodbye(body)
+            case "add catalog":
+                return coordinator.tables.catalogs.add(body)
+            case "ask":
+                return self._ask(coordinator, **body)
             case _:
                 return self._command(coordinator, verb, body)
+
+    def _ask(self, coordinator: Coordinator, command: str, table: str) -> object:
+        """A command about a table."""
+        commands = coordinator.tables
+        match command:
+            case "optimize":
+                return commands.optimize(table, OptimizingType.FULL)
+            case "plan":
+                return commands.plan(table, None)
+            case "block":
+                return commands.block(table, "somebody", reason="an import", seconds=BLOCKED_S)
+            case "unblock":
+                return commands.unblock(table, "somebody")
+            case _:
+                return getattr(commands, command)(table)
 
     def _command(self, coordinator: Coordinator, verb: str, body: Any) -> Known:
         match verb:
@@ -177,7 +203,18 @@ class WorkerActor:
         def settle(execution: Execution) -> Any:
             return self._pipeline(execution, process).settle()
 
-        return {TaskKind.PIPELINE: run, TaskKind.SETTLE: settle, TaskKind.FORGET: self._forget}
+        tables = TableRunner(cast("Any", None), process, warehouse="/simulated")
+        return {
+            TaskKind.PIPELINE: run,
+            TaskKind.SETTLE: settle,
+            TaskKind.FORGET: self._forget,
+            TaskKind.DISCOVER: tables.discover,
+            TaskKind.EVALUATE: tables.evaluate,
+            TaskKind.PLAN: tables.plan,
+            TaskKind.REWRITE: tables.rewrite,
+            TaskKind.COMMIT: tables.commit,
+            TaskKind.DISCARD: tables.discard,
+        }
 
     def _forget(self, execution: Execution) -> None:
         """As the runner does it, without Spark."""

@@ -19,6 +19,8 @@ _OF_JOBS = (
     *("jobs", "pipelines", "tasks", "epochs", "ready_sources", "job_secrets", "job_logs"),
     "cleanups",
 )
+# A target may be away for long, and tables are looked at for ever.
+_ENDS = "kind NOT IN ('FORGET', 'DISCOVER', 'EVALUATE')"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ def _every_run_told(wire: Wire, looks: AfterCommit, problem: Problem) -> None:
 def _nothing_left(wire: Wire, target: Target, leftovers: list[str], problem: Problem) -> None:
     ended = "('SUCCESS', 'FAILED', 'CANCELED')"
     for what, query in (
-        ("tasks", f"SELECT id, status FROM tasks WHERE status NOT IN {ended} AND kind <> 'FORGET'"),
+        ("tasks", f"SELECT id, status FROM tasks WHERE status NOT IN {ended} AND {_ENDS}"),
         ("secrets", "SELECT job_id FROM job_secrets"),
         ("open epochs", "SELECT epoch FROM epochs WHERE status IN ('PLANNED', 'PREPARED')"),
     ):
@@ -130,7 +132,8 @@ def _nothing_left(wire: Wire, target: Target, leftovers: list[str], problem: Pro
 def _all_cleaned(wire: Wire, target: Target, problem: Problem) -> None:
     """No cleanup is due any more: nothing is left of any job, here or at its targets."""
     for table in _OF_JOBS:
-        if found := wire.look(f"SELECT * FROM {table}"):
+        mine = " WHERE job_id IS NOT NULL" if table == "tasks" else ""
+        if found := wire.look(f"SELECT * FROM {table}{mine}"):
             problem("nothing_left_behind", f"{table}: {found}")
     for place, table in target.tables.items():
         # What a zombie stages after that is a stray, and goes with a later cleanup there.

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headrace.errors import Refused, Unavailable
+from headrace.errors import NotFound, Refused, Unavailable
 from headrace.model.job import JOB_ENDED, JobStatus
+from headrace.store.catalogs import NewCatalog
 from tests.simulation.actors import Stage
+from tests.simulation.lake import CATALOG, NAMESPACE
+from tests.simulation.lake_people import name_of
 from tests.simulation.network import NoAnswer
 from tests.simulation.scenario import GROUP
 from tests.simulation.world import Process
@@ -15,7 +18,9 @@ from tests.simulation.world import Process
 TIMEOUT_S = 5.0
 PAUSE_S = 0.5
 LOOK_S = 0.1
+ASK_S = (0.5, 3.0)  # between two commands about tables
 TRIES_MAX = 1000
+KNOWN_MAX = 20  # tries to name a table
 CLEANED_MAX = 120  # tries to submit under an id that awaits its cleanup
 NOT_BEGUN = frozenset({JobStatus.CREATED, JobStatus.PENDING})
 
@@ -29,6 +34,28 @@ class ClientActor:
         self.put_off = 0  # jobs that are not cleaned up for an hour, because a clock jumped
 
     def __call__(self, process: Process) -> None:
+        if self._stage.scenario.tables:
+            place = {"warehouse": "/simulated"}
+            catalog = NewCatalog(CATALOG, "hadoop", place, GROUP)
+            self._until_answered(process, "add catalog", catalog)
+        self._submit_all(process)
+        for command in self._stage.scenario.asks:
+            name = name_of(process.random.randrange(self._stage.scenario.tables))
+            self._ask(process, {"command": command, "table": f"{CATALOG}.{NAMESPACE}.{name}"})
+
+    def _ask(self, process: Process, body: dict[str, str]) -> None:
+        """A table is known some time after its catalog was added, or after it was made anew."""
+        for _ in range(KNOWN_MAX):
+            self._stage.world.sleep(process.random.uniform(*ASK_S))
+            try:
+                self._until_answered(process, "ask", body)
+            except Refused as error:
+                self._stage.world.tell(str(error), "client")
+                if isinstance(error, NotFound) and error.kind == "table":
+                    continue
+            return
+
+    def _submit_all(self, process: Process) -> None:
         for number in range(1, self._stage.scenario.jobs + 1):
             key, job_id = f"key-{number}", f"job-{number}"
             body = {

@@ -3,13 +3,14 @@
 crash   the process is killed, and started again soon
 die     it is not started again, while others of its kind can do its work
 pause   all of the process stands still, then goes on; stall: one thread of it
-fail    a call of the store or of the target fails, before its effect or after it
+fail    a call of the store, of the target or of the lake fails, before its effect or after it
 away    the store does not answer the process; cut: no message reaches or leaves it
 jump    its wall clock jumps
 drop, delay, repeat: one message
 
 A *point* is a place an actor passes: a seam of the product, a commit of the store, a message, a
-call of the target. A fault says what happens when an actor passes a point for the nth time.
+call of the target or of the lake. A fault says what happens when an actor passes a point for the
+nth time.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ AT_SEAM = (CRASH, DIE, PAUSE, STALL, AWAY, CUT, JUMP)
 AT_STORE = (CRASH, FAIL)
 AT_STORED = (CRASH, FAIL, PAUSE)
 AT_TARGET = (CRASH, FAIL, PAUSE)
+AT_LAKE = (CRASH, FAIL, PAUSE, STALL)
 AT_MESSAGE = (DROP, DELAY, REPEAT)
 
 # Short, past the lease, past the heartbeat timeout.

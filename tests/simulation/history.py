@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +12,15 @@ from pathlib import Path
 from tests.simulation.actors import RESTART_S, CoordinatorActor, Stage, WorkerActor
 from tests.simulation.at_the_end import at_the_end, last_runs
 from tests.simulation.client import ClientActor
+from tests.simulation.constants import CONSTANTS
 from tests.simulation.database import Database
 from tests.simulation.faults import CRASH, Fault, Faults, Point
+from tests.simulation.hearing import errors_heard
 from tests.simulation.invariants import AfterCommit
+from tests.simulation.lake import Lake
+from tests.simulation.lake_formats import set_lake
+from tests.simulation.lake_invariants import AfterTableCommit, Tables
+from tests.simulation.lake_people import People, make_tables
 from tests.simulation.network import Network
 from tests.simulation.scenario import Scenario
 from tests.simulation.stand_ins import arm_seams, forget, installed
@@ -25,24 +30,8 @@ from tests.simulation.world import Process, TooLong, World, set_world
 STUCK_S = 120.0  # after the last fault is over, every job has ended
 QUIET_S = 1.0  # after the last job has ended, and between two looks at what is left behind
 LEFT_S = 30.0  # after which nothing may be left behind: those who woke late have been told
+LATE_MS = round(1000 * STUCK_S)  # what is due later than that, a clock that jumped put off
 AWAKE_S = 1.0  # between two looks at which actors must be started again
-EXPECTED_ERRORS = frozenset({"execution failed", "not committed", "staged files not swept"})
-
-# Seconds that the product waits at most between two looks. Longer here, where a look costs as
-# much as an event; every one of them is also woken.
-CONSTANTS: Mapping[str, float] = {
-    "headrace.coordinator.service.CAMPAIGN_INTERVAL_S": 0.5,
-    "headrace.coordinator.term.PASS_INTERVAL_S": 1.0,
-    "headrace.coordinator.term.WAKE_TIMEOUT_S": 2.0,
-    "headrace.coordinator.reconcile.cleaning.LOOK_AGAIN_MS": 5000,
-    "headrace.model.cleanup.RETRY_PAUSE_MS": 1000,
-    "headrace.coordinator.writer.LOOK_INTERVAL_S": 2.0,
-    "tests.simulation.actors.ANSWER_TIMEOUT_S": 2.0,
-    "headrace.worker.host.WAIT_TIMEOUT_S": 4.0,
-    "headrace.worker.outbox.LOOK_INTERVAL_S": 1.0,
-    "headrace.worker.execution.LOOK_INTERVAL_S": 1.0,
-    "headrace.worker.tending.TEND_INTERVAL_S": 5.0,
-}
 
 
 @dataclass(slots=True)
@@ -60,6 +49,8 @@ class Result:
     commits: int = 0
     transactions: int = 0
     terms: int = 0
+    processes: Counter[str] = field(default_factory=Counter[str])  # of tables, by status
+    landed: int = 0
     timeline: list[tuple[float, str, str]] | None = None
 
     @property
@@ -98,7 +89,7 @@ class Simulator:
         world.timeline = [] if tell else None
         set_world(world)
         forget()
-        with tempfile.TemporaryDirectory(dir=_memory()) as folder, _errors_heard(world, tell=tell):
+        with tempfile.TemporaryDirectory(dir=_memory()) as folder, errors_heard(world, tell=tell):
             history = _History(world, self._database, scenario, tuple(plan), Path(folder))
             try:
                 history.play()
@@ -121,11 +112,18 @@ class _History:
     ) -> None:
         self._world, self._database, self._scenario, self._plan = world, database, scenario, plan
         self._faults = Faults(world, plan)
-        self._looks = AfterCommit(world, database.wire, scenario)
+        self._lake = Lake(self._faults, world.problem, rewrite_s=scenario.rewrite_s)
+        set_lake(self._lake)
+        make_tables(self._lake, scenario, world.random_of("people"))
+        self._tables = Tables(world, database.wire, self._lake)
+        tables = AfterTableCommit(world, database.wire, self._lake, scenario)
+        self._looks = AfterCommit(world, database.wire, scenario, tables)
         database.reset(self._faults, self._looks)
         arm_seams(self._faults, database)
         self._target = Target(self._faults)
-        self._stage = Stage(world, Network(self._faults), self._target, scenario, folder)
+        self._stage = Stage(
+            world, Network(self._faults), self._target, self._lake, scenario, folder
+        )
         self._client = ClientActor(self._stage)
         self._coordinators = {n: CoordinatorActor(self._stage, n) for n in scenario.coordinators}
         self._workers = {n: WorkerActor(self._stage, n) for n in scenario.workers}
@@ -138,6 +136,8 @@ class _History:
         for name, actor in self._actors.items():
             self._world.start(name, actor)
         self._world.start("client", self._client)
+        if self._scenario.tables:
+            self._world.start("people", People(self._world, self._lake, self._scenario))
         self._world.later(AWAKE_S, self._keep_awake)
         while True:
             limit_s = self._last_fault_s() + STUCK_S
@@ -150,6 +150,9 @@ class _History:
             leftovers = self._leftovers()
             wire, problem = self._database.wire, self._world.problem
             at_the_end(wire, self._target, self._scenario, self._looks, leftovers, problem)
+            if self._scenario.tables:
+                now_ms = self._leader_ms()
+                self._tables.at_the_end(now_ms=now_ms, late_ms=now_ms + LATE_MS)
             self._is_enough()
 
     def _is_enough(self) -> None:
@@ -161,6 +164,7 @@ class _History:
             "terms won": (result.terms, 1),
             "epochs completed": (result.epochs, pipelines * 2),  # the completed point is one
             "sink commits": (result.commits, pipelines * scenario.sinks),
+            "commits of processes": (result.landed, scenario.landed_least),
         }
         for what, (count, expected) in least.items():
             if count < expected:
@@ -183,7 +187,8 @@ class _History:
     def _last_fault_s(self) -> float:
         """When the last fault is over, as far as is known."""
         processes = self._world.processes.values()
-        return max(max(p.frozen_until_s, p.cut_until_s, p.storeless_until_s) for p in processes)
+        over_s = max(max(p.frozen_until_s, p.cut_until_s, p.storeless_until_s) for p in processes)
+        return max(over_s, self._lake.away_until_s)
 
     def _is_over(self) -> bool:
         if self._looks.open_jobs or len(self._client.accepted) < self._scenario.jobs:
@@ -191,11 +196,14 @@ class _History:
             return False
         if self._ended_at_s is None:
             self._ended_at_s = self._world.now_s
-        if self._world.processes["client"].fibers or self._world.now_s < self._look_at_s:
+        if self._world.now_s < self._look_at_s or self._people_are_at_it():
             return False
         quiet_s = self._world.now_s - max(self._ended_at_s, self._last_fault_s())
         self._look_at_s = self._world.now_s + QUIET_S
         if self._scenario.cleans and self._cleans():
+            self._ended_at_s = None
+            return False
+        if self._scenario.tables and self._unrest():
             self._ended_at_s = None
             return False
         return quiet_s > LEFT_S or (quiet_s > QUIET_S and not self._leftovers())
@@ -206,16 +214,29 @@ class _History:
         [(due_ms,)] = wire.look("SELECT min(due_at_ms) FROM cleanups")
         if due_ms is None:
             return False
-        [(holder,)] = wire.look("SELECT holder FROM leases")
+        return due_ms < self._leader_ms() + LATE_MS
+
+    def _leader_ms(self) -> int:
+        """What the leader believes the time to be; without one, the latest that anybody does."""
+        [(holder,)] = self._database.wire.look("SELECT holder FROM leases") or [("",)]
         leader = self._world.processes.get(str(holder).split(".")[0])
-        return leader is None or due_ms < leader.wall_ms() + STUCK_S * 1000
+        everybody = self._world.processes.values()
+        return leader.wall_ms() if leader else max(each.wall_ms() for each in everybody)
+
+    def _people_are_at_it(self) -> bool:
+        people = ("client", "people") if self._scenario.tables else ("client",)
+        return any(self._world.processes[name].fibers for name in people)
+
+    def _unrest(self) -> list[str]:
+        return self._tables.unrest(late_ms=self._leader_ms() + LATE_MS)
 
     def _what_is_stuck(self) -> str:
         wire = self._database.wire
         jobs = wire.look("SELECT id, status, waits_for FROM jobs")
         tasks = wire.look("SELECT id, kind, status, attempt, worker_id, error FROM tasks")
         left = wire.look("SELECT incarnation, step, due_at_ms, failures, error FROM cleanups")
-        return f"jobs {jobs}, tasks {tasks}, cleanups {left}, at {self._world.now_s:.0f} s"
+        told = f"jobs {jobs}, tasks {tasks}, cleanups {left}, at {self._world.now_s:.0f} s"
+        return f"{told}; {self._unrest()}" if self._scenario.tables else told
 
     def _leftovers(self) -> list[str]:
         left: list[str] = []
@@ -245,43 +266,11 @@ class _History:
             commits=self._target.commits,
             transactions=wire.commits,
             terms=sum(self._looks.terms.values()),
+            processes=Counter(s for (s,) in wire.look("SELECT status FROM processes")),
+            landed=self._lake.landed,
             timeline=self._world.timeline,
         )
 
 
 def _memory() -> str | None:
     return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
-class _Ear(logging.Handler):
-    """The product's log: part of the timeline, and errors that nobody foresaw are problems."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        facts = {k: v for k, v in record.__dict__.items() if k not in _PLAIN}
-        self._world.tell(f"{message} {facts or ''}")
-        error = record.exc_info[1] if record.exc_info else None
-        if record.levelno >= logging.ERROR and error and message not in EXPECTED_ERRORS:
-            self._world.broken(message, error)
-
-
-_PLAIN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "taskName"}
-
-
-@contextmanager
-def _errors_heard(world: World, *, tell: bool) -> Generator[None]:
-    log = logging.getLogger("headrace")
-    before = log.level, log.propagate, list(log.handlers)
-    log.handlers[:] = [_Ear(world)]
-    log.setLevel(logging.INFO if tell else logging.ERROR)
-    log.propagate = False
-    try:
-        yield
-    finally:
-        log.level, log.propagate = before[:2]
-        log.handlers[:] = before[2]
-        log.setLevel(before[0])

@@ -40,6 +40,13 @@ class Scenario:
     restore_after_s: float | None = None  # about; counted from the end, however the job ended
     hasty: bool = False  # cancels at once, also what nobody works at yet
     resubmit: bool = False  # once it is cleaned up, another job gets its id
+    tables: int = 0  # of a lake, beside the jobs
+    table_files: int = 4  # in each of them at the beginning
+    quota: float = 0.5  # of each table
+    rewrite_s: float = 0.5  # at most, for one bin
+    edits: int = 0  # things that its writers do while it is optimized
+    edit_kinds: tuple[str, ...] = ("append",)
+    asks: tuple[str, ...] = ()  # commands about tables, one after the other
 
     @property
     def retention(self) -> Retention:
@@ -48,6 +55,11 @@ class Scenario:
     @property
     def incarnations(self) -> int:
         return self.jobs * (2 if self.resubmit else 1)
+
+    @property
+    def landed_least(self) -> int:
+        """Commits of processes, whatever happens to us; people may prevent any of them."""
+        return self.tables if not (self.edits or self.asks) else 0
 
     @property
     def actors(self) -> tuple[str, ...]:
@@ -99,7 +111,7 @@ class Scenario:
     def parse(cls, text: str) -> Scenario:
         """What `words` said."""
         given: dict[str, Any] = json.loads(text)
-        for name in ("coordinators", "workers"):
+        for name in ("coordinators", "workers", "edit_kinds", "asks"):
             if name in given:
                 given[name] = tuple(given[name])
         return replace(cls(), **given)
@@ -112,6 +124,11 @@ class Scenario:
             now = getattr(self, name)
             if now > (2 if name == "rows" else 1):
                 found.append(replace(self, **{name: now - (2 if name == "rows" else 1)}))
+        for name, least in (("tables", 1), ("edits", 0), ("table_files", 3)):
+            if self.tables and getattr(self, name) > least:
+                found.append(replace(self, **{name: getattr(self, name) - 1}))
+        if self.asks:
+            found.append(replace(self, asks=self.asks[:-1]))
         if len(self.workers) > 1:
             found.append(replace(self, workers=self.workers[:-1]))
         return found
@@ -124,6 +141,13 @@ def _source(name: str, output: str) -> PluginSpec:
 
 _SLOW: dict[str, Any] = {"rows": 8, "read_s": 1.0}  # long enough to be saved
 _LIVE: dict[str, Any] = {"streaming": True, "rows": 5}
+_LAKE: dict[str, Any] = {"jobs": 0, "tables": 1}
+_CANCELS = ("cancel", "optimize", "cancel")
+_PAUSES = ("pause", "resume", "block", "plan", "unblock")
+_WRITES = ("append", "append", "upsert", "delete")
+_RIVALS = ("append", "delete", "upsert", "remove", "rewrite", "expire")
+# Long, and so no shape of its own: the table can't be asked until nobody waits for it any more.
+OUTAGE = Scenario(**_LAKE, edits=1, edit_kinds=("outage",), table_files=3, rewrite_s=1.0)
 # The shapes that random histories take. Few, so that the points of each are worth knowing.
 SHAPES: tuple[Scenario, ...] = (
     Scenario(),
@@ -152,4 +176,15 @@ SHAPES: tuple[Scenario, ...] = (
     Scenario(cleans=True, savepoint_after_s=0.1, restore_after_s=2.5, hasty=True, **_SLOW),
     Scenario(cleans=True, savepoint_after_s=0.8, restore_after_s=1.2, cancel_after_s=1.0, **_LIVE),
     Scenario(cleans=True, retry_times=0, restore_after_s=2.0, rows=6, sinks=2, changes=True),
+    Scenario(**_LAKE),
+    Scenario(**_LAKE, edits=4, edit_kinds=_WRITES),
+    Scenario(**_LAKE, edits=6, edit_kinds=_RIVALS, table_files=8),
+    Scenario(jobs=0, tables=2, table_files=9, quota=0.5, slots=2, edits=2, edit_kinds=_WRITES),
+    Scenario(**_LAKE, edits=4, edit_kinds=(*_WRITES, "drop", "switch"), table_files=5),
+    Scenario(**_LAKE, edits=3, edit_kinds=("away", "append", "expire"), table_files=6),
+    Scenario(**_LAKE, asks=_CANCELS, rewrite_s=1.5, edits=1, table_files=6),
+    Scenario(**_LAKE, asks=_PAUSES, rewrite_s=1.5, edits=2, table_files=5),
+    Scenario(**_LAKE, asks=("block",), rewrite_s=2.5, table_files=8),
+    Scenario(tables=1, rows=2, slots=1, edits=2, edit_kinds=_WRITES),
 )
+OF_TABLES = next(number for number, shape in enumerate(SHAPES) if shape.tables)  # the first

@@ -9,18 +9,21 @@ from random import Random
 
 from tests.simulation.faults import CRASH, Fault, Point, draw
 from tests.simulation.history import Result, Simulator
-from tests.simulation.scenario import SHAPES, Scenario
+from tests.simulation.scenario import OF_TABLES, SHAPES, Scenario
 from tests.simulation.stand_ins import seam_names
 
 _CRASHED = [Fault(CRASH, name, "epoch running", 1) for name in ("w1", "w2")]
 _KEPT = [Fault(CRASH, name, "end kept", 1) for name in ("w1", "w2")]
+_COMMITTING = [Fault(CRASH, name, "commit recorded, in transaction", 1) for name in ("c1", "c2")]
 # Histories that reach every seam there is; some are reached only after another fault.
 REACHING: Sequence[tuple[Scenario, Sequence[Fault]]] = [
     *((shape, ()) for shape in SHAPES),
     (Scenario(rows=2), _KEPT),  # a worker finds what its life before left unsaid
     (SHAPES[3], _CRASHED),  # a cancelled job has an epoch to abort
+    (SHAPES[OF_TABLES], _COMMITTING),  # a leader finds a table whose commit is in doubt
 ]
 QUIET_SEEDS = range(4)  # whose points random faults are drawn from
+LANDED_LEAST = 1.0  # commits of a process in a history that has tables
 FAULTS_MAX = 4  # in one random history
 QUIET_SEED = 0  # of the histories whose points are known
 
@@ -93,6 +96,9 @@ class Tally:
     commits: int = 0
     terms: int = 0
     jobs: Counter[str] = field(default_factory=Counter[str])
+    processes: Counter[str] = field(default_factory=Counter[str])
+    landed: int = 0  # commits of processes
+    of_tables: int = 0  # histories that had some
     faults: Counter[str] = field(default_factory=Counter[str])
     crashes: Counter[str] = field(default_factory=Counter[str])
     failed: list[Result] = field(default_factory=list[Result])
@@ -105,6 +111,9 @@ class Tally:
         self.commits += result.commits
         self.terms += result.terms
         self.jobs.update(result.jobs)
+        self.processes.update(result.processes)
+        self.landed += result.landed
+        self.of_tables += result.scenario.tables > 0
         self.faults.update(fault.kind for fault in result.happened)
         self.crashes.update(result.crashes)
         if result.failed:
@@ -121,6 +130,8 @@ class Tally:
             "jobs finished": (self.jobs["FINISHED"], 0.5),
             "jobs cancelled": (self.jobs["CANCELED"], 0.02),
         }
+        if self.landed < self.of_tables * LANDED_LEAST:
+            share["commits of processes"] = (self.landed, LANDED_LEAST)
         return [
             f"{count} {what} in {self.histories} histories, at least {least:g} a history expected"
             for what, (count, least) in share.items()
@@ -128,8 +139,9 @@ class Tally:
         ]
 
     def join(self, other: Tally) -> None:
-        for name in ("histories", "seconds", "transactions", "epochs", "commits", "terms"):
+        counts = ("histories", "seconds", "transactions", "epochs", "commits", "terms")
+        for name in (*counts, "landed", "of_tables"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("jobs", "faults", "crashes"):
+        for name in ("jobs", "processes", "faults", "crashes"):
             getattr(self, name).update(getattr(other, name))
         self.failed += other.failed

@@ -1,8 +1,9 @@
 """Everything of the product that is replaced in a history, in one place. The rest is real.
 
 Replaced: threads and what goes with them, the clock (injected), files' durability, the hint and
-the wake-up of the store, and Spark. Not replaced: every statement of the store, election, fence,
-writer, dispatch, reconcile, the worker's host, executions, outbox and pipelines.
+the wake-up of the store, and Spark with what it reaches (`lake_stand_ins`). Not replaced: every
+statement of the store, election, fence, writer, dispatch, reconcile, the loops of tables, the
+worker's host, executions, outbox, pipelines and table tasks.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from headrace.coordinator import bell, service
 from tests.simulation import threads
 from tests.simulation.database import Database
 from tests.simulation.faults import AT_SEAM, Faults
+from tests.simulation.lake_stand_ins import STAND_INS
 from tests.simulation.world import Crash, Fiber, the_world
 
 GIVE_WAY = 0.3  # how often a seam lets others in
@@ -230,7 +232,7 @@ def _banned(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def installed(database: Database, constants: Mapping[str, float]) -> Generator[None]:
+def installed(database: Database, constants: Mapping[str, object]) -> Generator[None]:
     """Replace all of it, for as many histories as one likes."""
     with ExitStack() as stack:
         for name, module in sorted(sys.modules.items()):
@@ -240,7 +242,7 @@ def installed(database: Database, constants: Mapping[str, float]) -> Generator[N
                     real = getattr(known, "__module__", getattr(known, "__name__", ""))
                     if known is not None and real in _REAL:
                         stack.enter_context(patch.object(module, attribute, stand_in))
-        for path, stand_in in _stand_ins(database).items():
+        for path, stand_in in {**_stand_ins(database), **STAND_INS}.items():
             stack.enter_context(patch(path, stand_in))
         for path, value in constants.items():
             stack.enter_context(patch(path, value))

@@ -16,7 +16,7 @@ from tests.simulation.faults import Fault
 from tests.simulation.history import Result, Simulator
 from tests.simulation.invariants import INVARIANTS
 from tests.simulation.mutants import Meant, caught_by, meant
-from tests.simulation.scenario import SHAPES, Scenario
+from tests.simulation.scenario import OUTAGE, SHAPES, Scenario
 from tests.simulation.search import QUIET_SEED, REACHING, Search, Tally
 from tests.simulation.shrink import shrink, told
 from tests.simulation.stand_ins import seam_names
@@ -24,11 +24,15 @@ from tests.simulation.stand_ins import seam_names
 FIXED_SEEDS = range(1, 151)
 FRESH_S = 25.0  # of histories nobody has seen before
 FRESH_MAX = 2000
+OUTAGE_SEEDS = range(3)
 DIGESTS = """
 from tests.simulation.campaign import ready
+from tests.simulation.scenario import OF_TABLES
 from tests.simulation.search import Search
 with ready() as simulator:
-    print([Search(simulator).random(seed).digest for seed in (3, 5, 8, 13, 21)])
+    search = Search(simulator)
+    print([search.random(seed).digest for seed in (3, 5, 8, 13, 21)]
+        + [search.random(seed, OF_TABLES + seed).digest for seed in (1, 2, 4)])
 """
 
 pytestmark = pytest.mark.timeout(900)
@@ -57,7 +61,7 @@ def test_the_same_seed_gives_the_same_statements_whatever_the_hash_seed() -> Non
         for seed in ("1", "4242")
     ]
     assert printed[0] == printed[1]
-    assert len(set(eval(printed[0]))) == 5
+    assert len(set(eval(printed[0]))) == 8
 
 
 def test_without_faults_every_shape_ends_as_it_should(simulator: Simulator) -> None:
@@ -95,6 +99,19 @@ def test_a_crash_at_every_seam_there_is_does_no_harm(simulator: Simulator) -> No
             tally.add(simulator.run(QUIET_SEED, scenario, plan))
     check(simulator, tally)
     assert set(seam_names()) - set(tally.crashes) == set()
+
+
+def test_a_commit_that_nobody_can_be_asked_about_ends_unknown_and_is_planned_again(
+    simulator: Simulator,
+) -> None:
+    """The leader goes in the middle of an outage that lasts longer than a settlement may."""
+    ended = Tally()
+    for seed in OUTAGE_SEEDS:
+        crashes = [Fault("crash", name, "before fenced transaction", 18) for name in ("c1", "c2")]
+        ended.add(simulator.run(seed, OUTAGE, crashes))
+    check(simulator, ended)
+    assert ended.processes["FAILED"] > 0
+    assert ended.processes["SUCCESS"] > 0
 
 
 def test_a_guard_that_is_gone_is_noticed_by_a_history_told_as_a_timeline(

@@ -19,6 +19,7 @@ from tests.cli.machine import environment, wait_until
 
 HOST = "127.0.0.1"
 ANSWER_MAX_S = 10.0
+DAEMON_START_MAX_S = 90.0  # seconds when the machine is idle
 _DAEMON = "org.apache.spark.deploy"
 _AT = re.compile(r"Starting Spark master at (spark://\S+)")
 _WEB = re.compile(r"Bound MasterWebUI to \S*, and started at http://\S+:(\d+)")
@@ -41,7 +42,11 @@ def standalone(folder: Path) -> Generator[Cluster]:
         master_log, node_log = folder / "master.log", folder / "node.log"
         ports = ("--port", "0", "--webui-port", "0")
         stack.enter_context(_daemon(master_log, "master.Master", "--host", HOST, *ports))
-        wait_until(lambda: bool(_WEB.search(master_log.read_text())), "the master answers")
+        wait_until(
+            lambda: bool(_WEB.search(master_log.read_text())),
+            "the master answers",
+            limit_s=DAEMON_START_MAX_S,
+        )
         at, web = _AT.search(master_log.read_text()), _WEB.search(master_log.read_text())
         assert at is not None
         assert web is not None
@@ -49,7 +54,11 @@ def standalone(folder: Path) -> Generator[Cluster]:
         size = ("--cores", "1", "--memory", "512m", "--work-dir", str(folder / "work"))
         node = ("worker.Worker", "--host", HOST, *ports, *size, cluster.master)
         stack.enter_context(_daemon(node_log, *node))
-        wait_until(lambda: bool(cluster.state()["aliveworkers"]), "the node is part of it")
+        wait_until(
+            lambda: bool(cluster.state()["aliveworkers"]),
+            "the node is part of it",
+            limit_s=DAEMON_START_MAX_S,
+        )
         yield cluster
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headrace.containers.detached import DetachedWorkers
 from headrace.containers.launching import Launch, LaunchState
 from headrace.containers.local_workers import spark_workers
 from headrace.containers.properties import ContainerSetting
@@ -16,6 +17,7 @@ from headrace.containers.sessions import members
 from tests.cli.machine import is_gone, wait_until
 from tests.spark.standalone import Cluster, standalone
 
+SPARK_START_MAX_S = 100.0
 SECRET = "nobody-may-see-this"
 
 
@@ -28,46 +30,50 @@ def active(cluster: Cluster) -> list[str]:
     return [application["id"] for application in cluster.state()["activeapps"]]
 
 
-@pytest.mark.timeout(180)
+def on(cluster: Cluster, home: Path) -> DetachedWorkers:
+    properties = {
+        "master": cluster.master,
+        "spark-conf.spark.driver.host": "127.0.0.1",
+        "spark-conf.spark.executor.memory": "512m",
+        "spark-conf.spark.executorEnv.LAKE_TOKEN": SECRET,
+    }
+    return spark_workers(ContainerSetting("cluster", properties, "containers.conf:3", home))
+
+
+def application_of(container: DetachedWorkers, launch: Launch) -> str:
+    """Known once the driver has registered with the cluster."""
+    wait_until(
+        lambda: "spark-application" in container.start(launch).properties,
+        "the worker has its application",
+        limit_s=SPARK_START_MAX_S,
+    )
+    return container.start(launch).properties["spark-application"]
+
+
+@pytest.mark.timeout(300)
 def test_a_worker_runs_on_a_standalone_cluster_and_its_application_is_found(
     tmp_path: Path,
 ) -> None:
     launch = Launch("r1", 1, "g1", 1, 512, ("http://127.0.0.1:9",))
     with standalone(tmp_path) as cluster:
-        container = spark_workers(
-            ContainerSetting(
-                "cluster",
-                {
-                    "master": cluster.master,
-                    "spark-conf.spark.driver.host": "127.0.0.1",
-                    "spark-conf.spark.executor.memory": "512m",
-                    "spark-conf.spark.executorEnv.LAKE_TOKEN": SECRET,
-                },
-                "containers.conf:3",
-                tmp_path,
-            )
-        )
+        container = on(cluster, tmp_path)
         try:
             worker = int(container.start(launch).properties["pid"])
-            wait_until(
-                lambda: "spark-application" in container.start(launch).properties,
-                "the worker has its application",
-            )
-            application = container.start(launch).properties["spark-application"]
+            application = application_of(container, launch)
             assert active(cluster) == [application]
-            wait_until(lambda: bool(executors_of(application)), "it has an executor")
+            wait_until(lambda: bool(executors_of(application)), "it has an executor", limit_s=60)
             executor = executors_of(application)[0]
 
             assert executor.environ()["LAKE_TOKEN"] == SECRET
             family = [worker, executor.pid, *members(worker)]
             lines = [" ".join(psutil.Process(pid).cmdline()) for pid in family]
-            assert any("spark-submit" in line or "SparkSubmit" in line for line in lines)
+            assert any("SparkSubmit" in line for line in lines)
             assert not [line for line in lines if SECRET in line]
 
             os.kill(worker, signal.SIGKILL)
             wait_until(lambda: container.status(launch).code == -9, "its death is seen")
             assert container.status(launch).state is LaunchState.ENDED
-            wait_until(lambda: not active(cluster), "the cluster has let it go")
+            wait_until(lambda: not active(cluster), "the cluster has let it go", limit_s=60)
             assert all(is_gone(pid) for pid in members(worker))
         finally:
             container.stop(launch, grace_s=0)

@@ -15,6 +15,7 @@ from headrace.model.tables.files import Partition
     [
         ("identity", 7, "7"),
         ("identity", None, "null"),
+        ("identity", "null", "%6Eull"),  # another partition than the one before
         ("identity", True, "true"),
         ("identity", "a b/c=d*~", "a+b%2Fc%3Dd*%7E"),
         ("year", 0, "1970"),
@@ -25,6 +26,8 @@ from headrace.model.tables.files import Partition
         ("day", "2026-01-31", "2026-01-31"),
         ("hour", -1, "1969-12-31-23"),
         ("hour", 0, "1970-01-01-00"),
+        ("hour", 70_399_031, "10001-01-30-23"),
+        ("hour", -18_000_000, "-084-07-28-00"),
         ("bucket[16]", 3, "3"),
         ("void", None, "null"),
     ],

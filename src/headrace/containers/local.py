@@ -1,8 +1,7 @@
 """A child process on this machine, in a session of its own, with a log file.
 
-The session is what makes "all it started" a set that can be named: a worker's JVM is in its
-process group, but Spark's Python daemons make groups of their own and stay in the session.
-A terminal's Ctrl-C does not reach it either: whoever started it decides how it ends.
+The session is what makes "all it started" a set that can be named (sessions.py). A terminal's
+Ctrl-C does not reach it either: whoever started it decides how it ends.
 
 Its standard input is a pipe that this process holds open. When this process dies, however it
 dies, the pipe closes, and a child started with `--with-parent` ends itself.
@@ -19,16 +18,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import psutil
-
 from headrace.clock import Clock, SystemClock
+from headrace.containers import sessions
 from headrace.containers.container import Exited, Running, Status
+from headrace.containers.sessions import KILL_WAIT_S, POLL_S, SWEEPS_MAX
 
 LOG_BYTES_MAX = 10_000_000  # a larger log is put aside when the process starts
 TAIL_BYTES_MAX = 65_536
-POLL_S = 0.05
-KILL_WAIT_S = 5.0  # for the kernel to take a killed process away
-SWEEPS_MAX = 5  # a process may be born between listing a session and killing it
 
 
 class LocalProcess:
@@ -94,7 +90,7 @@ class LocalProcess:
     def kill(self) -> None:
         """End it and its process group at once, and wait for nothing: fit for a signal handler."""
         if self._process is not None and self._process.returncode is None:
-            _signal_group(self._process.pid, signal.SIGKILL)
+            sessions.signal_group(self._process.pid, signal.SIGKILL)
 
     def log_since_start(self) -> list[str]:
         """The last lines it wrote, of this start only."""
@@ -131,14 +127,14 @@ class LocalProcess:
 
     def _take_away(self, process: subprocess.Popen[bytes]) -> None:
         """Kill whatever is left of its session, then reap it."""
-        _signal_group(process.pid, signal.SIGKILL)
+        sessions.signal_group(process.pid, signal.SIGKILL)
         self._wait_for_exit(KILL_WAIT_S)
         for _ in range(SWEEPS_MAX):
-            left = _session_members(process.pid)
+            left = sessions.members(process.pid)
             if not left:
                 break
             for pid in left:
-                _signal(pid, signal.SIGKILL)
+                sessions.signal_process(pid, signal.SIGKILL)
             self._never.wait(POLL_S)
         process.wait(KILL_WAIT_S)
         if process.stdin is not None:
@@ -153,28 +149,3 @@ def _opened(path: Path | None) -> Generator[IO[bytes] | None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as stream:
         yield stream
-
-
-def _session_members(session: int) -> list[int]:
-    return [pid for pid in psutil.pids() if pid != session and _session_of(pid) == session]
-
-
-def _session_of(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except (ProcessLookupError, PermissionError):  # ended meanwhile, or somebody else's
-        return None
-
-
-def _signal_group(leader: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(leader, number)
-    except (ProcessLookupError, PermissionError):  # all of it ended (macOS says the second)
-        return
-
-
-def _signal(pid: int, number: signal.Signals) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -13,10 +14,12 @@ from types import FrameType
 
 from headrace.clock import SystemClock
 from headrace.config import Settings
+from headrace.containers.worker_command import DRIVER_MEMORY
 from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
 from headrace.worker.client import LeaderClient
-from headrace.worker.host import Host, Identity
+from headrace.worker.host import Host
+from headrace.worker.identity import Identity
 from headrace.worker.launch import WorkerLaunch
 from headrace.worker.outbox import Outbox
 from headrace.worker.runner import Runner
@@ -27,6 +30,8 @@ from headrace.worker.tending import Spark
 log = logging.getLogger(__name__)
 
 CONTROL_SLOTS = 2  # the lane beside the slots, for short control tasks
+_MEMORY = re.compile(r"(?P<number>\d{1,15})(?P<unit>[kmgt]?)b?")
+_UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 
 
 def serve_worker(
@@ -56,7 +61,7 @@ def serve_worker(
             launch.found(spark_application=spark.application)
         client, waits = (LeaderClient(coordinators, token=token) for _ in range(2))
         with closing(client), closing(waits):
-            identity = _identity(me, group, slots, spark)
+            identity = _identity(me, group, slots, spark, launch, memory_mb(conf))
             host = _host(identity, client, waits, spark, home=settings.home, warehouse=warehouse)
             _stop_on_signals(host.stop)
             log.info("worker works", extra={"worker": me, "group": group, "slots": slots})
@@ -66,7 +71,14 @@ def serve_worker(
         spark.stop(at_once=not spark.alive())  # a dead JVM can't be asked to stop
 
 
-def _identity(me: str, group: str, slots: int, spark: WarmSpark) -> Identity:
+def _identity(
+    me: str,
+    group: str,
+    slots: int,
+    spark: WarmSpark,
+    launch: WorkerLaunch | None,
+    memory_mb: int,
+) -> Identity:
     return Identity(
         worker=me,
         group=group,
@@ -75,7 +87,18 @@ def _identity(me: str, group: str, slots: int, spark: WarmSpark) -> Identity:
         host=socket.gethostname(),
         pid=os.getpid(),
         spark_application=spark.application,
+        resource=launch.resource if launch else None,
+        launch=launch.number if launch else 0,
+        memory_mb=memory_mb,
     )
+
+
+def memory_mb(conf: Mapping[str, str]) -> int:
+    """The heap of the driver, as Spark writes it: 512m, 4g; 0 when it is left to Spark."""
+    found = _MEMORY.fullmatch(conf.get(DRIVER_MEMORY, "").strip().lower())
+    if found is None:
+        return 0
+    return int(int(found["number"]) * _UNITS_MB[found["unit"] or "m"])
 
 
 def _host(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,12 +51,14 @@ def test_what_is_asked_for_brings_the_group_to_its_floor_and_no_further(
     assert missing == 0 or on_the_way + missing == floor
 
 
+@pytest.mark.req("R5")
 def test_orphans_being_restarted_are_not_asked_for_again() -> None:
     found = Capacity.of([Threads(4, registered=True), Threads(4, restarting=True)])
 
     assert keep(8, found, Keeping(), SETTING, now_ms=NOW_MS).request == 0
 
 
+@pytest.mark.req("R5")
 def test_orphans_are_no_capacity_when_the_floor_is_given_up() -> None:
     found = Capacity.of([Threads(2, registered=True), Threads(4, restarting=True)])
     tried = Keeping(attempts=SETTING.max_attempts)

@@ -184,5 +184,24 @@ def test_secrets_are_taken_out_of_properties_and_of_what_errors_say(uri: str) ->
     assert "pass-word" not in said
 
 
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "jdbc:oracle:thin:scott/tiger@//host:1521/db",
+        "jdbc:hive2://host/;user=x;password=tig",  # too short to be looked for in other texts
+        "jdbc:sqlserver://host;password={tig;er};encrypt=true",
+        "jdbc:mysql://address=(host=h)(user=x)(password=tiger)/db",
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey=tiger==",
+    ],
+)
+def test_no_way_to_write_a_password_into_a_uri_shows_it(uri: str) -> None:
+    assert "tig" not in Redactor({"uri": uri}).properties["uri"]
+
+
+@pytest.mark.parametrize("name", ["s3.sse.key", "adls.connection-string.acc", "header.Cookie"])
+def test_a_property_that_holds_a_key_is_not_shown(name: str) -> None:
+    assert Redactor({name: "tiger"}).properties == {name: REDACTED}
+
+
 def test_a_property_that_is_no_uri_is_shown_as_it_is() -> None:
     assert Redactor({"uri": "http://[half"}).properties == {"uri": "http://[half"}

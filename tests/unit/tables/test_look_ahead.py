@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.model.tables.evaluate import Clock, evaluate, fires_at_ms, forced, needs_clock
+from headrace.model.tables.properties import INTEGER_MAX
 from headrace.model.tables.settings import OptimizingSettings
 from headrace.model.tables.status import OptimizingType
 from tests.unit.tables.given import HERE, NOW_MS, SETTINGS, files, table
@@ -77,3 +78,17 @@ def test_what_somebody_asks_for_is_the_least_and_a_stronger_type_stays() -> None
 
     assert [each.type for each in asked] == [OptimizingType.MAJOR]
     assert [each.type for each in forced(asked, OptimizingType.MINOR)] == [OptimizingType.MAJOR]
+
+
+def test_the_longest_interval_ends_at_a_time_that_a_store_can_hold() -> None:
+    """Long.MAX is said for "never", and a time beyond it would fail the whole round of tables."""
+    longest = str(INTEGER_MAX)
+    settings, flaws = OptimizingSettings.read({"self-optimizing.minor.trigger.interval": longest})
+    clock = Clock(minor_ms=NOW_MS)
+    (here,) = evaluate(table(files(1, 1)), settings, {HERE: clock}, now_ms=NOW_MS)
+
+    at_ms = fires_at_ms(here.measured, settings, clock, now_ms=NOW_MS)
+
+    assert not flaws
+    assert at_ms is not None
+    assert NOW_MS < at_ms <= INTEGER_MAX

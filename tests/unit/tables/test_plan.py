@@ -281,3 +281,11 @@ def test_a_process_takes_no_more_bins_and_files_than_it_has_room_for() -> None:
     assert taken(Room(files=1)) == (1, DAYS[:2])  # one there is always
     assert taken(Room(bytes=240)) == (2, DAYS[:2])  # read, not read and written
     assert taken(Room(bytes=241)) == (3, [DAYS[1]])
+
+
+def test_a_file_that_is_listed_twice_is_left_as_it_is() -> None:
+    """Replacing it takes both away, and only one of them may be read again."""
+    twice = file(9, "b")
+    made = planned(FULL, table([file(9, "a"), twice, twice, file(9, "c")]))
+
+    assert [[each.path for each in one.files] for one in made.bins] == [["a", "c"]]

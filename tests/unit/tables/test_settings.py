@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.model.tables.properties import INTEGER_MAX, Flaw
+from headrace.model.tables.properties import DURATION_MAX_MS, INTEGER_MAX, Flaw
 from headrace.model.tables.settings import PROPERTIES, OptimizingSettings
 
 # The names and defaults as Amoro documents them, but for `self-optimizing.filter`, which has none.
@@ -67,7 +67,7 @@ def test_the_thresholds_are_those_that_amoro_derives() -> None:
         ("0", 0),
         ("-1", -1),
         ("-5d", -1),
-        (str(INTEGER_MAX), INTEGER_MAX),
+        (str(INTEGER_MAX), DURATION_MAX_MS),
     ],
 )
 def test_an_interval_may_be_long_and_may_have_a_unit(text: str, ms: int) -> None:

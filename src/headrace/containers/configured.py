@@ -1,0 +1,220 @@
+"""The containers that are configured, by name: a file of ours, kinds of ours and of others.
+
+    containers {
+      on-yarn { type = spark, properties { master = yarn, spark-conf.spark.executor.memory = 4g } }
+    }
+
+`local` and `external` are there without a file, and may be given properties in it. Another package
+adds a kind by an entry point of the group `headrace.containers`: its name is the kind, and what it
+points to makes a `WorkerContainer` from a `ContainerSetting`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from headrace.config import Settings, variables
+from headrace.containers.external import External
+from headrace.containers.kubernetes_deployment import KubernetesDeployments
+from headrace.containers.launching import WorkerContainer
+from headrace.containers.local_workers import local_workers, spark_workers
+from headrace.containers.properties import NAME, NAME_RULE, ContainerSetting, Kind
+from headrace.errors import BadSetting, NotFound
+from headrace.jobfile.document import Document, read_document
+from headrace.jobfile.nodes import VARIABLE, Node, Object, Place, Problem, Scalar, describe
+from headrace.jobfile.suggest import hint
+from headrace.jobfile.variables import substitute
+
+FILE = "containers.conf"  # in the home, unless a setting names another
+FILE_BYTES_MAX = 1_000_000
+ENTRY_POINTS = "headrace.containers"
+ALWAYS = ("local", "external")  # by these names, of these kinds
+BUILT_IN: Mapping[str, Kind] = {
+    "local": local_workers,
+    "spark": spark_workers,
+    "kubernetes": KubernetesDeployments,
+    "external": External,
+}
+
+
+class Containers:
+    def __init__(self, by_name: Mapping[str, WorkerContainer], *, place: str) -> None:
+        self._by_name = by_name
+        self._place = place
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._by_name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._by_name
+
+    def get(self, name: str) -> WorkerContainer:
+        """Raises NotFound for one that is not, or no longer, configured (R7)."""
+        found = self._by_name.get(name)
+        if found is None:
+            way_out = f"{hint(name, self.names, noun='containers')}; add it to {self._place}"
+            raise NotFound("container", name, way_out=way_out)
+        return found
+
+
+def configured(settings: Settings, *, token: str | None) -> Containers:
+    """`token`: what the coordinator asks its workers for."""
+    path = settings.containers or settings.home / FILE
+    written = (
+        _read(path) if settings.containers is not None or path.exists() else Object(Place(1, 1))
+    )
+    try:
+        types = {name: kind for name, kind, _, _ in _entries(written)}
+        entries = [*_entries(written), *_left_out(types)]
+    except Problem as problem:
+        raise _at(path, problem) from None
+    kinds = {**BUILT_IN, **_kinds_of_others()}
+    return Containers(
+        {
+            name: kinds[kind](
+                ContainerSetting(name, properties, f"{path}:{place.line}", settings.home, token)
+            )
+            for name, kind, properties, place in entries
+        },
+        place=str(path),
+    )
+
+
+Entry = tuple[str, str, Mapping[str, str], Place]  # name, kind, properties, place
+
+
+def _left_out(written: Mapping[str, str]) -> Iterator[Entry]:
+    for name in ALWAYS:
+        if name not in written:
+            yield name, name, {}, Place(1, 1)
+
+
+def _entries(root: Object) -> Iterator[Entry]:
+    for name, place, node in root.walk():
+        title = f"container {name!r}"
+        if NAME.fullmatch(name) is None:
+            raise Problem(place, f"{title} can not be used as a name; expected {NAME_RULE}")
+        block = _block(node, title)
+        for key, where, _ in block.walk():
+            if key not in {"type", "properties"}:
+                raise Problem(where, f"unknown key {key!r} in {title}; known: type, properties")
+        properties = block.members.get("properties", Object(place))
+        flat = dict(_flat(_block(properties, f"properties of {title}"), "", title))
+        yield name, _kind(name, block, place), flat, place
+
+
+def _kind(name: str, block: Object, place: Place) -> str:
+    node = block.members.get("type")
+    known = sorted({*BUILT_IN, *_kinds_of_others()})
+    if node is None:
+        raise Problem(place, f"container {name!r} has no type; expected one of {', '.join(known)}")
+    kind = node.text if isinstance(node, Scalar) else None
+    if kind not in known:
+        raise Problem(
+            node.place,
+            f"container {name!r} is of type {describe(node)}, which does not exist; "
+            f"expected one of {', '.join(known)}",
+        )
+    if name in ALWAYS and kind != name:
+        raise Problem(
+            node.place,
+            f"container {name!r} is always of type {name}, and not {kind}; give yours another name",
+        )
+    return kind
+
+
+def _block(node: Node, title: str) -> Object:
+    if not isinstance(node, Object):
+        raise Problem(node.place, f"{title} must be an object {{ … }}, and is {describe(node)}")
+    return node
+
+
+def _flat(block: Object, prefix: str, title: str) -> Iterator[tuple[str, str]]:
+    """`spark-conf.spark.executor.memory = 4g` is read as objects in objects; names have dots."""
+    for key, _, node in block.walk():
+        match node:
+            case Object():
+                yield from _flat(node, f"{prefix}{key}.", title)
+            case Scalar(value=None):
+                continue
+            case Scalar():
+                yield prefix + key, _with_value(node, prefix + key, title)
+            case _:
+                text = f"property {prefix + key!r} of {title} must be a text, and is"
+                raise Problem(node.place, f"{text} {describe(node)}")
+
+
+def _with_value(node: Scalar, name: str, title: str) -> str:
+    if left := VARIABLE.search(node.text):
+        raise Problem(
+            node.place,
+            f"property {name!r} of {title} needs variable {left[1]!r}, which has no value; set it "
+            "in the environment",
+        )
+    return node.text
+
+
+def _read(path: Path) -> Object:
+    """What stands under `containers`, with the variables of the environment put in."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+        text = data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadSetting(
+            f"{path} can not be read: {reason}; HEADRACE_CONTAINERS names the file of containers"
+        ) from error
+    if len(data) > FILE_BYTES_MAX:
+        raise BadSetting(f"{path} can not be read: it is larger than {FILE_BYTES_MAX} bytes")
+    try:
+        document, _ = substitute(read_document(text), variables={}, environment=variables())
+        return _root(document)
+    except Problem as problem:
+        raise _at(path, problem) from None
+
+
+def _root(document: Document) -> Object:
+    found = document.root.members.get("containers")
+    if document.plugins or len(document.root.members) > 1 or found is None:
+        raise Problem(document.root.place, "expected one block, `containers { NAME { … } }`")
+    return _block(found, "containers")
+
+
+def _at(path: Path, problem: Problem) -> BadSetting:
+    return BadSetting(f"{path}:{problem.place.line}:{problem.place.column}: {problem.text}")
+
+
+def _kinds_of_others() -> Mapping[str, Kind]:
+    """Named, and loaded when one is used."""
+    found: dict[str, Kind] = {}
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        if point.name in BUILT_IN or point.name in found:
+            raise BadSetting(
+                f"the entry point {point.name!r} of {_package(point)} in the group {ENTRY_POINTS} "
+                "has the name of a kind of container that is there already; rename or uninstall it"
+            )
+        found[point.name] = _loading(point)
+    return found
+
+
+def _loading(point: metadata.EntryPoint) -> Kind:
+    def make(setting: ContainerSetting) -> WorkerContainer:
+        try:
+            kind: Any = point.load()
+        except (ImportError, AttributeError) as error:
+            raise setting.wrong(
+                f"its kind {point.name!r} comes from {_package(point)}, and {point.value} can not "
+                f"be loaded: {error}; mend or uninstall that package"
+            ) from error
+        return kind(setting)
+
+    return make
+
+
+def _package(point: metadata.EntryPoint) -> str:
+    return f"package {point.dist.name}" if point.dist else "an unknown package"

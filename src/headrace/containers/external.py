@@ -1,0 +1,71 @@
+"""Workers that the user starts, with the command that is given to them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from headrace.containers.launching import Launch, Launched, LaunchState, LaunchStatus, Supports
+from headrace.containers.properties import (
+    SPARK_CONF,
+    ContainerSetting,
+    Known,
+    is_secret,
+    of_launch,
+    with_prefix,
+)
+from headrace.containers.worker_command import local_master, with_memory, worker_arguments
+from headrace.errors import Refused
+
+COMMAND = "command"
+TOKEN_FILE = "headrace.token"  # noqa: S105 - a file's name
+KNOWN = Known(("master", "warehouse", "token-file"), prefixes=(SPARK_CONF,))
+
+
+class External:
+    supports = Supports(start=False, stop=False, restart=False, status=False, logs=False)
+
+    def __init__(self, setting: ContainerSetting) -> None:
+        KNOWN.check(setting)
+        self._setting = setting
+
+    @property
+    def name(self) -> str:
+        return self._setting.name
+
+    def start(self, launch: Launch) -> Launched:
+        """Nothing is started: `command` is what the user has to run."""
+        return Launched({COMMAND: self.command(launch)})
+
+    def stop(self, launch: Launch, *, grace_s: float) -> None:  # noqa: ARG002
+        raise self._not_ours(launch, "be stopped", "end its process where you started it")
+
+    def status(self, launch: Launch) -> LaunchStatus:  # noqa: ARG002
+        return LaunchStatus(LaunchState.UNKNOWN, said="it was not started by us")
+
+    def logs(self, launch: Launch, *, lines: int) -> Sequence[str]:  # noqa: ARG002
+        raise self._not_ours(launch, "be asked for its log", "it is where you started it")
+
+    def command(self, launch: Launch) -> str:
+        """For a shell. A setting of Spark that sounds secret is left to the user's own files."""
+        properties = of_launch(self._setting, launch)
+        conf = with_prefix(properties, SPARK_CONF)
+        arguments = worker_arguments(
+            launch,
+            master=properties.get("master") or local_master(launch),
+            conf=with_memory(
+                {name: value for name, value in conf.items() if not is_secret(name)},
+                launch.memory_mb,
+            ),
+            warehouse=properties.get("warehouse"),
+            token_file=(properties.get("token-file") or TOKEN_FILE)
+            if self._setting.token
+            else None,
+        )
+        return shlex.join(["headrace", *arguments])
+
+    def _not_ours(self, launch: Launch, what: str, way_out: str) -> Refused:
+        return Refused(
+            f"resource {launch.resource!r} can not {what} by us: container {self.name!r} is of "
+            f"the kind external; {way_out}"
+        )

@@ -1,0 +1,236 @@
+"""Workers as Deployments of one pod, through the official client of Kubernetes.
+
+A Deployment heals itself: it starts its pod again for as long as it exists. So it is never started
+again by us (R6), and its name, made of resource and launch, makes a second start a conflict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.containers.kubernetes_api import (
+    BAD_REQUEST,
+    CONFLICT,
+    NOT_FOUND,
+    Json,
+    KubernetesApi,
+    OfficialClient,
+    explained,
+    failures,
+    imported,
+    message_of,
+    status_of,
+)
+from headrace.containers.kubernetes_manifest import (
+    CONTAINER,
+    CPU_FACTOR_MAX,
+    MEMORY_MAX_MB,
+    deployment,
+    deployment_name,
+    labels,
+    selector,
+)
+from headrace.containers.launching import Launch, Launched, LaunchState, LaunchStatus, Supports
+from headrace.containers.properties import (
+    SPARK_CONF,
+    ContainerSetting,
+    Known,
+    is_secret,
+    number,
+    of_launch,
+    with_prefix,
+)
+from headrace.errors import Refused, Unavailable
+
+KNOWN = Known(
+    (
+        *("image", "namespace", "kube-config-path", "pullPolicy", "imagePullSecrets"),
+        *("cpu.factor", "memory", "extra.jvm.heap.ratio", "podTemplate", "token-secret"),
+        *("master", "home", "warehouse"),
+    ),
+    required=("image",),
+)
+PULL_POLICIES = ("Always", "IfNotPresent", "Never")
+TEMPLATE_BYTES_MAX = 1_000_000
+
+
+class KubernetesDeployments:
+    supports = Supports(restart=False)
+
+    def __init__(self, setting: ContainerSetting, api: KubernetesApi | None = None) -> None:
+        KNOWN.check(setting)
+        _check(setting)
+        self._setting = setting
+        self._template = _pod_template(setting)
+        path = setting.properties.get("kube-config-path")
+        place = f"{setting.place}: container {setting.name!r}"
+        self._api = api or OfficialClient(Path(path) if path else None, place=place)
+        self._fails = failures()
+
+    @property
+    def name(self) -> str:
+        return self._setting.name
+
+    def start(self, launch: Launch) -> Launched:
+        properties = of_launch(self._setting, launch)
+        _check_secrets(self._setting, properties)
+        namespace = self._namespace(launch)
+        body = deployment(self._setting, launch, properties, self._template)
+        try:
+            self._api.create_namespaced_deployment(namespace, body)
+        except self._fails as error:
+            if status_of(error) != CONFLICT:
+                raise explained(error, self._what("could not start", launch)) from error
+            self._check_ours(launch)
+        return Launched({"deployment": deployment_name(launch), "namespace": namespace})
+
+    def stop(self, launch: Launch, *, grace_s: float) -> None:  # noqa: ARG002
+        """The cluster ends its pod, with the grace that stands in the Deployment and not this."""
+        name, namespace = deployment_name(launch), self._namespace(launch)
+        try:
+            self._api.delete_namespaced_deployment(name, namespace)
+        except self._fails as error:
+            if status_of(error) != NOT_FOUND:
+                raise explained(error, self._what("could not stop", launch)) from error
+
+    def status(self, launch: Launch) -> LaunchStatus:
+        try:
+            self._api.read_namespaced_deployment(deployment_name(launch), self._namespace(launch))
+            pods = self._pods(launch)
+        except self._fails as error:
+            if status_of(error) != NOT_FOUND:
+                said = f"Kubernetes could not be asked: {message_of(error)}"
+                return LaunchStatus(LaunchState.UNKNOWN, said=said)
+            return LaunchStatus(LaunchState.UNKNOWN, said=f"there is no {self._place(launch)}")
+        said = "\n".join(_says(pod) for pod in pods) or "it has no pod yet"
+        return LaunchStatus(LaunchState.RUNNING, said=said)
+
+    def logs(self, launch: Launch, *, lines: int) -> Sequence[str]:
+        """Of the newest pod; of its run before, when it waits to be started again."""
+        namespace = self._namespace(launch)
+        try:
+            pods = self._pods(launch)
+            if not pods:
+                return []
+            return self._api.read_namespaced_pod_log(
+                pods[-1]["metadata"]["name"],
+                namespace,
+                container=CONTAINER,
+                tail_lines=lines,
+                previous=_waits_for_another_run(pods[-1]),
+            ).splitlines()
+        except self._fails as error:
+            if status_of(error) == BAD_REQUEST:  # its container has not begun, so it wrote nothing
+                return []
+            raise explained(error, self._what("could not read the log of", launch)) from error
+
+    def _pods(self, launch: Launch) -> list[Json]:
+        """Oldest first."""
+        found = self._api.list_namespaced_pod(
+            self._namespace(launch), label_selector=selector(launch)
+        )
+        return sorted(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+
+    def _check_ours(self, launch: Launch) -> None:
+        """After a conflict: what stands there must be of this launch, and stay."""
+        try:
+            found = self._api.read_namespaced_deployment(
+                deployment_name(launch), self._namespace(launch)
+            )
+        except self._fails as error:
+            raise explained(error, self._what("could not start", launch)) from error
+        told: Mapping[str, Any] = found["metadata"]
+        ours = labels(launch).items() <= told.get("labels", {}).items()
+        if not ours or told.get("annotations", {}).get("headrace/resource") != launch.resource:
+            raise Refused(
+                f"{self._what('could not start', launch)}: {self._place(launch)} exists and is "
+                "not ours; delete or rename it"
+            )
+        if told.get("deletionTimestamp"):
+            raise Unavailable(
+                f"{self._what('could not start', launch)}: {self._place(launch)} is being deleted"
+            )
+
+    def _namespace(self, launch: Launch) -> str:
+        return of_launch(self._setting, launch).get("namespace", "default")
+
+    def _place(self, launch: Launch) -> str:
+        return f"Deployment {deployment_name(launch)} in namespace {self._namespace(launch)}"
+
+    def _what(self, verb: str, launch: Launch) -> str:
+        return f"container {self.name!r} {verb} resource {launch.resource!r}"
+
+
+def _check(setting: ContainerSetting) -> None:
+    properties = setting.properties
+    policy = properties.get("pullPolicy", PULL_POLICIES[1])
+    if policy not in PULL_POLICIES:
+        raise setting.wrong(
+            f"property 'pullPolicy' is {policy!r}; expected one of {', '.join(PULL_POLICIES)}"
+        )
+    number(setting, properties, "cpu.factor", default=1, most=CPU_FACTOR_MAX)
+    number(setting, properties, "memory", default=1, most=MEMORY_MAX_MB)
+    number(setting, properties, "extra.jvm.heap.ratio", default=1, most=1)
+    if setting.token and not properties.get("token-secret"):
+        raise setting.wrong(
+            "the coordinator asks for a token, and a pod takes it from a Secret; make one by "
+            "`kubectl create secret generic headrace-token --from-file=token=FILE` and set "
+            "token-secret to its name"
+        )
+    _check_secrets(setting, properties)
+
+
+def _check_secrets(setting: ContainerSetting, properties: Mapping[str, str]) -> None:
+    for name in with_prefix(properties, SPARK_CONF):
+        if is_secret(name):
+            raise setting.wrong(
+                f"property '{SPARK_CONF}{name}' holds a secret, and would stand in the Deployment "
+                "for all to read; give it by a variable from a Secret, in podTemplate"
+            )
+
+
+def _pod_template(setting: ContainerSetting) -> Json:
+    path = setting.properties.get("podTemplate")
+    if path is None:
+        return {}
+    yaml: Any = imported("yaml", place=setting.place)  # the client is made with it
+    try:
+        with Path(path).open("rb") as file:
+            found: Any = yaml.safe_load(file.read(TEMPLATE_BYTES_MAX))
+    except (OSError, yaml.YAMLError) as error:
+        raise setting.wrong(f"podTemplate {path} can not be read: {error}") from error
+    if not isinstance(found, dict):
+        raise setting.wrong(f"podTemplate {path} is no pod template; expected metadata and spec")
+    whole: Json = found  # pyright: ignore[reportUnknownVariableType]
+    # A whole PodTemplate or Pod, or only what stands in one.
+    template: Json = whole.get("template", whole)
+    return {key: value for key, value in template.items() if key in {"metadata", "spec"}}
+
+
+def _says(pod: Json) -> str:
+    status: Json = pod.get("status", {})
+    parts = [f"pod {pod['metadata']['name']} is {status.get('phase', 'unknown')}"]
+    for container in status.get("containerStatuses", []):
+        waiting: Json = container.get("state", {}).get("waiting") or {}
+        ended: Json = container.get("lastState", {}).get("terminated") or {}
+        if waiting:
+            told = " ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
+            parts.append(f"{container['name']} waits: {told}")
+        if ended:
+            parts.append(
+                f"{container['name']} ended with code {ended.get('exitCode')} "
+                f"({ended.get('reason', 'no reason')}), started again "
+                f"{container.get('restartCount', 0)} times"
+            )
+    return "; ".join(parts)
+
+
+def _waits_for_another_run(pod: Json) -> bool:
+    return any(
+        container["name"] == CONTAINER
+        and container.get("restartCount", 0) > 0
+        and bool(container.get("state", {}).get("waiting"))
+        for container in pod.get("status", {}).get("containerStatuses", [])
+    )

@@ -1,0 +1,128 @@
+"""The kinds local and spark: a worker is a process of this machine, its executors are or are not.
+
+pyspark starts the JVM of a driver by `spark-submit` in client mode, from SPARK_HOME or from the
+pyspark package. So a worker against spark://, yarn or k8s:// is the same process with another
+master. `spark-submit` takes settings on its command line, which every user of a machine can read:
+those that sound secret go by a file that only its owner reads.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from headrace.containers.detached import DetachedWorkers, Prepare, Prepared
+from headrace.containers.launching import Launch, Supports
+from headrace.containers.properties import (
+    EXPORT,
+    SPARK_CONF,
+    ContainerSetting,
+    Known,
+    flag,
+    is_secret,
+    of_launch,
+    with_prefix,
+)
+from headrace.containers.worker_command import (
+    local_master,
+    this_program,
+    with_memory,
+    worker_arguments,
+)
+
+LOCAL = Known(("master", "warehouse", "supports-restart"))
+SPARK = Known(
+    ("master", "spark-home", "deploy-mode", "warehouse", "supports-restart"), required=("master",)
+)
+CLUSTERS = ("spark://", "yarn", "k8s://")
+SECRETS = "spark-secrets.conf"
+SECRETS_MODE = 0o600
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+
+
+def local_workers(
+    setting: ContainerSetting, *, program: Sequence[str] | None = None
+) -> DetachedWorkers:
+    """`program`: what takes the arguments of a worker; `headrace` by this Python, if not given."""
+    LOCAL.check(setting)
+    return _workers(setting, program)
+
+
+def spark_workers(
+    setting: ContainerSetting, *, program: Sequence[str] | None = None
+) -> DetachedWorkers:
+    SPARK.check(setting)
+    master, mode = setting.properties["master"], setting.properties.get("deploy-mode", "client")
+    if not master.startswith(CLUSTERS):
+        raise setting.wrong(
+            f"property 'master' is {master!r}; expected spark://HOST:PORT, yarn or k8s://URL. A "
+            "worker without a cluster is of the kind local"
+        )
+    if mode != "client":
+        raise setting.wrong(
+            f"property 'deploy-mode' is {mode!r}; expected client: the worker is the driver, and "
+            "runs here. For a driver in a pod there is the kind kubernetes"
+        )
+    home = setting.properties.get("spark-home")
+    if home is not None and not (Path(home) / "bin" / "spark-submit").is_file():
+        raise setting.wrong(
+            f"property 'spark-home' is {home!r}, and there is no bin/spark-submit in it; expected "
+            "the folder of a Spark distribution, or leave it out to use the one of pyspark"
+        )
+    return _workers(setting, program)
+
+
+def _workers(setting: ContainerSetting, program: Sequence[str] | None) -> DetachedWorkers:
+    return DetachedWorkers(
+        setting,
+        _preparing(setting, program or this_program()),
+        supports=Supports(restart=flag(setting, "supports-restart", default=True)),
+    )
+
+
+def _preparing(setting: ContainerSetting, program: Sequence[str]) -> Prepare:
+    def prepare(launch: Launch, folder: Path) -> Prepared:
+        properties = of_launch(setting, launch)
+        conf = with_memory(with_prefix(properties, SPARK_CONF), launch.memory_mb)
+        arguments = worker_arguments(
+            launch,
+            master=properties.get("master") or local_master(launch),
+            conf={name: value for name, value in conf.items() if not is_secret(name)},
+            home=str(setting.home.absolute()),
+            warehouse=properties.get("warehouse"),
+            folder=folder,
+        )
+        secret = {name: value for name, value in conf.items() if is_secret(name)}
+        return Prepared([*program, *arguments], _environment(properties, secret, folder))
+
+    return prepare
+
+
+def _environment(
+    properties: Mapping[str, str], secret: Mapping[str, str], folder: Path
+) -> Mapping[str, str]:
+    environment = with_prefix(properties, EXPORT)
+    if home := properties.get("spark-home"):
+        environment["SPARK_HOME"] = home
+    if secret:
+        path = _written(folder / SECRETS, secret)
+        given = environment.get(SUBMIT_ARGUMENTS, "pyspark-shell")
+        taken = shlex.join(["--properties-file", str(path), "--load-spark-defaults"])
+        environment[SUBMIT_ARGUMENTS] = f"{taken} {given}"
+    return environment
+
+
+def _written(path: Path, conf: Mapping[str, str]) -> Path:
+    """As java.util.Properties reads it."""
+    path.touch(mode=SECRETS_MODE)
+    path.write_text("".join(f"{_escaped(k)}={_escaped(v)}\n" for k, v in conf.items()))
+    return path
+
+
+def _escaped(text: str) -> str:
+    special = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    return "".join(
+        special.get(character) or (f"\\{character}" if character in "\\ =:#!" else character)
+        for character in text
+    )
