@@ -19,7 +19,7 @@ endef
 .DELETE_ON_ERROR:
 SEEDS ?= 1000
 
-.PHONY: help install demo test check format crash simulate mutants bench docs reference lock changelog clean
+.PHONY: help install demo test check format crash soak simulate mutants bench docs reference lock changelog clean
 
 help: ## list what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -49,6 +49,9 @@ format: $(READY) ## format the code, and mend what ruff can mend by itself
 
 crash: $(READY) ## kill real processes at every seam (minutes)
 	$(BIN)/pytest -m crash --all-crash
+
+soak: $(READY) ## random writes to lake tables while they are optimized, with kills  [SEED=7 STEPS=120]
+	$(if $(SEED),SEED=$(SEED)) $(if $(STEPS),STEPS=$(STEPS)) $(BIN)/pytest --all-crash -k however_long tests/crash/test_continuous_optimizing.py
 
 simulate: $(READY) ## look for counterexamples: every single fault, then SEEDS random histories  [SEED=7]
 	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--single --every-seam --seeds $(SEEDS))

@@ -31,7 +31,10 @@ def dying(file: Path, name: str) -> Callable[[], None]:
         if others:
             arm(file, others)
             return
-        file.rename(file.with_suffix(".met"))
+        try:
+            file.rename(file.with_suffix(".met"))
+        except FileNotFoundError:  # it was disarmed, or another has met it
+            return
         os.killpg(0, signal.SIGKILL)
 
     return meet

@@ -16,7 +16,7 @@ from tests.crash.jobs import find_metadata
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
-_NAME = re.compile(rb"file:[\x20-\x7e]*?\.(?:parquet|avro)")
+_NAME = re.compile(rb"file:[\x20-\x7e]*?\.(?:parquet|avro|puffin)")
 
 
 def leftovers(warehouse: Path, table: str) -> list[str]:

@@ -46,9 +46,12 @@ class Stand:
     coordinator: Process
     worker: Process
 
-    def __init__(self, made: Cluster, *, under: Sequence[str] = ()) -> None:
-        """`under`: the Python module, with its arguments, that runs `headrace`."""
-        self.made, self._under = made, under
+    def __init__(
+        self, made: Cluster, *, under: Sequence[str] = (), options: Sequence[str] = ()
+    ) -> None:
+        """`under`: the Python module, with its arguments, that runs `headrace`; `options`: of
+        coordinators."""
+        self.made, self._under, self._options = made, under, options
         self._port, self._slots, self._started = free_port(), 1, 0
 
     @property
@@ -60,10 +63,16 @@ class Stand:
         self.start_worker(seams=worker_seams)  # its Spark takes longest, and can wait
         self.start_coordinator()
 
-    def start_coordinator(self) -> None:
+    def start_coordinator(self, *, wait: bool = True) -> None:
+        """`wait` until it answers; one that is to die at its start may never do."""
         timeout = ("--heartbeat-timeout", str(HEARTBEAT_TIMEOUT_S))
         self.coordinator = self.made.coordinator(
-            self._name("coordinator"), *timeout, port=self._port, under=self._under
+            self._name("coordinator"),
+            *timeout,
+            *self._options,
+            port=self._port,
+            wait=wait,
+            under=self._under,
         )
 
     def start_worker(self, *, seams: str = "") -> None:
@@ -86,15 +95,15 @@ class Stand:
         for process in killed:
             process.popen.wait(END_MAX_S)
 
-    def start_again(self, victim: Victim) -> None:
+    def start_again(self, victim: Victim, *, wait: bool = True) -> None:
         if victim.holds_the_worker:
             self.start_worker()
         if victim.holds_the_coordinator:
-            self.start_coordinator()
+            self.start_coordinator(wait=wait)
 
-    def strike(self, victim: Victim) -> None:
+    def strike(self, victim: Victim, *, wait: bool = True) -> None:
         self.kill(victim)
-        self.start_again(victim)
+        self.start_again(victim, wait=wait)
 
     def await_stopped_worker(self) -> None:
         """Until it stands still at a seam. Its leader counts its silence from now on."""
