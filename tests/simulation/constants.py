@@ -27,7 +27,7 @@ CONSTANTS: Mapping[str, object] = {
     "headrace.coordinator.tables.evaluating.FIRST_WAIT_MS": 1000,
     "headrace.coordinator.tables.closing.DISCARD_PAUSE_MS": 2000,
     "headrace.coordinator.tables.leftovers.LOOK_AGAIN_MS": 3000,
-    "headrace.coordinator.tables.processes.SETTLE_TIMEOUT_MS": 60_000,
+    "headrace.coordinator.tables.processes.SETTLE_TIMEOUT_S": 60,
     "headrace.coordinator.tables.granting.PASSED_OVER_S": 8.0,
     "headrace.coordinator.tables.planning.RETRY_INTERVAL_S": 1,
     "headrace.coordinator.tables.evaluating.RETRY_INTERVAL_S": 1,

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from headrace.errors import ClaimLost, Refused
-from headrace.protocol.messages import PAYLOAD_BYTES_MAX, Acknowledged, TaskEnded
+from headrace.protocol.messages import (
+    PAYLOAD_BYTES_MAX,
+    REPORT_BYTES_PER_SYNC_MAX,
+    Acknowledged,
+    TaskEnded,
+)
 from headrace.protocol.payloads import Plan, Slice
 from headrace.worker.execution import ERROR_CHARACTERS_MAX, Execution
 from headrace.worker.outbox import Outbox
@@ -61,6 +66,15 @@ def test_what_a_task_returns_is_its_result(bench: Bench) -> None:
     end = bench.end(lambda _: {"outcome": "aborted"})
 
     assert (end.outcome, end.result, end.error) == ("SUCCESS", {"outcome": "aborted"}, None)
+
+
+def test_a_result_that_no_coordinator_takes_is_a_failure_and_not_said_for_ever(
+    bench: Bench,
+) -> None:
+    end = bench.end(lambda _: {"found": "x" * REPORT_BYTES_PER_SYNC_MAX})
+
+    assert (end.outcome, end.result, end.retry) == ("FAILED", None, False)
+    assert f"{REPORT_BYTES_PER_SYNC_MAX} are the limit" in (end.error or "")
 
 
 def test_a_refusal_is_not_to_be_tried_again_and_is_said_in_its_own_words(bench: Bench) -> None:

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import Refused, Unauthorized
+from headrace.containers.worker_command import DRIVER_MEMORY
+from headrace.errors import LaunchOver, Refused, Unauthorized
 from headrace.model.task import Claim
 from headrace.protocol.messages import TaskEnded
 from headrace.worker import host as host_module
 from headrace.worker.execution import Execution
+from headrace.worker.identity import Identity, memory_mb
 from tests.worker.leader import (
     BOUND_S,
     CLOCK,
@@ -41,6 +43,40 @@ def test_a_worker_that_is_refused_gives_everything_back_before_it_ends(
     assert isinstance(worker.errors.pop(), Refused)
     assert len(leader.goodbyes()) == 1
     assert not worker.work.running
+
+
+@pytest.mark.req("R8")
+def test_a_worker_whose_launch_was_replaced_ends_with_the_reason_of_the_leader(
+    leader: Leader, tmp_path: Path
+) -> None:
+    leader.refuses_as = "LaunchOver"
+    leader.refuses["register"] = (422, "launch 2 is the current one; it ends")
+    late = Worker(leader, tmp_path)
+
+    late.start()
+    eventually(lambda: late.errors)
+
+    [error] = late.errors
+    assert isinstance(error, LaunchOver)
+    assert "launch 2 is the current one; it ends" in str(error)
+    assert leader.goodbyes() == [], "nobody knows it"
+
+
+def test_a_worker_says_what_it_was_started_for() -> None:
+    said = Identity("w", "g", 2, 1, "h", 1, "app", "r1", 3, memory_mb({DRIVER_MEMORY: "4g"}))
+
+    told = said.introduction()
+
+    assert (told.resource, told.launch, told.memory_mb) == ("r1", 3, 4096)
+    assert Identity("w", "g", 2, 1, "h", 1, "app").introduction().resource is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("512m", 512), ("2048", 2048), ("1T", 1024**2), ("2048k", 2), ("x", 0)]
+)
+def test_memory_is_read_as_spark_writes_it(text: str, expected: int) -> None:
+    assert memory_mb({DRIVER_MEMORY: text}) == expected
+    assert memory_mb({}) == 0
 
 
 def test_a_worker_whose_goodbye_is_refused_too_says_the_first_refusal(

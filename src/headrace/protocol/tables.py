@@ -19,9 +19,14 @@ TABLES_PER_CATALOG_MAX = 100_000  # what one discovery may report; a filter brin
 PARTITIONS_TOLD_MAX = 100  # of a pending input, by name; the others are counted
 RULES_TOLD_MAX = 10  # partitions of a summary whose rules are told in full
 CLOCKS_MAX = 10_000  # partitions of a table whose clocks are kept
+# Told with one evaluation: 0.1 s of the leader's writer. One table may have as many.
+CLOCKS_PER_EVALUATION_MAX = CLOCKS_MAX
 BINS_PER_TASK_MAX = 64  # one Spark job
 BINS_PER_PROCESS_MAX = 400
 FILES_PER_PROCESS_MAX = 10_000
+# What the rewrite tasks of a process bring, and its commit is told: 1 s of the leader's writer. New
+# files with metrics of 100 columns take 12 kB each.
+COMMIT_BYTES_MAX = 8_000_000
 FILES_BLAMED_MAX = 1_000  # paths whose failures are kept, of one table
 
 TypeName = Literal["MINOR", "MAJOR", "FULL"]

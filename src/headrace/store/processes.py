@@ -59,7 +59,10 @@ _COLUMNS = tuple(processes.c[name] for name in _READ)
 _GET = Prepared(select(*_COLUMNS).where(processes.c.id == bindparam("of")))
 _LOCK = Prepared(select(*_COLUMNS).where(processes.c.id == bindparam("of")).with_for_update())
 _RUNNING = Prepared(
-    select(*_COLUMNS).where(RUNNING_PROCESS).order_by(processes.c.id).limit(bindparam("most"))
+    select(processes.c.id, processes.c.table_id)
+    .where(RUNNING_PROCESS)
+    .order_by(processes.c.id)
+    .limit(bindparam("most"))
 )
 _RUNNING_OF = Prepared(
     select(*_COLUMNS).where(RUNNING_PROCESS, processes.c.table_id == bindparam("table"))
@@ -149,9 +152,9 @@ def lock(conn: Connection, process_id: str) -> Process | None:
     return _to_process(row) if row else None
 
 
-def running(conn: Connection, *, most: int) -> Sequence[Process]:
-    """Settling ones as well."""
-    return [_to_process(row) for row in _RUNNING.rows(conn, {"most": most})]
+def running(conn: Connection, *, most: int) -> Mapping[str, str]:
+    """Table by process, settling ones as well: so little that no broken row hides the others."""
+    return dict(_RUNNING.rows(conn, {"most": most}))
 
 
 def running_of(conn: Connection, table_id: str) -> Process | None:

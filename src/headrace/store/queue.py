@@ -25,7 +25,7 @@ class Waiting:
 class Room:
     """The slots of a group."""
 
-    slots: int  # of all its workers
+    slots: int  # of all its workers that do not drain
     free: int  # neither taken nor spoken for
 
 
@@ -50,7 +50,8 @@ _NEEDED = Prepared(
 )
 _SLOTS = Prepared(
     select(func.coalesce(func.sum(workers.c.slots), 0)).where(
-        workers.c.group_name == bindparam("group")
+        workers.c.group_name == bindparam("group"),
+        workers.c.drain_since_ms == 0,  # one that drains is given nothing more
     )
 )
 _BUSY = Prepared(

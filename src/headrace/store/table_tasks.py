@@ -13,8 +13,10 @@ from typing import Any
 from sqlalchemy import (
     BigInteger,
     Connection,
+    Text,
     bindparam,
     case,
+    cast,
     delete,
     func,
     select,
@@ -34,6 +36,11 @@ _OF_PROCESS = Prepared(
     .where(tasks.c.process_id == bindparam("process"))
     .order_by(tasks.c.number, tasks.c.id)
 )
+_STATES = Prepared(
+    select(*(tasks.c[name] for name in ("id", "kind", "status", "attempt", "group_name", "error")))
+    .where(tasks.c.process_id == bindparam("process"))
+    .order_by(tasks.c.number, tasks.c.id)
+)
 _RESULTS = Prepared(
     select(tasks.c.number, tasks.c.result)
     .where(
@@ -42,6 +49,11 @@ _RESULTS = Prepared(
         tasks.c.status == TaskStatus.SUCCESS,
     )
     .order_by(tasks.c.number)
+)
+_RESULT_BYTES = Prepared(
+    select(func.coalesce(func.sum(func.length(cast(tasks.c.result, Text()))), 0)).where(
+        tasks.c.process_id == bindparam("process"), tasks.c.kind == TaskKind.REWRITE
+    )
 )
 _RESULT = Prepared(select(tasks.c.result).where(tasks.c.id == bindparam("id")))
 _CANCEL = Prepared(
@@ -54,6 +66,18 @@ _CANCEL = Prepared(
     )
 )
 _GRANT = Prepared(update(tasks).where(one_of(tasks.c.id, "ids")).values(granted=1))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a task stands, without what it is told: of a rewrite that is many paths."""
+
+    id: str
+    kind: TaskKind
+    status: TaskStatus
+    attempt: int
+    group: str
+    error: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +95,23 @@ def of_process(conn: Connection, process_id: str) -> Sequence[Task]:
     return [to_task(row) for row in _OF_PROCESS.rows(conn, {"process": process_id})]
 
 
+def states_of(conn: Connection, process_id: str) -> Sequence[State]:
+    """For every pass, of every process that runs."""
+    return [
+        State(id_, TaskKind(kind), TaskStatus(status), *rest)
+        for id_, kind, status, *rest in _STATES.rows(conn, {"process": process_id})
+    ]
+
+
 def results(conn: Connection, process_id: str) -> Mapping[int, Mapping[str, Any]]:
     """Of its rewrite tasks that succeeded, by number."""
     return {n: found or {} for n, found in _RESULTS.rows(conn, {"process": process_id})}
+
+
+def result_bytes(conn: Connection, process_id: str) -> int:
+    """How much its rewrite tasks have brought, without reading it."""
+    [(size,)] = _RESULT_BYTES.rows(conn, {"process": process_id})
+    return int(size)
 
 
 def result(conn: Connection, task_id: str) -> Mapping[str, Any] | None:

@@ -50,6 +50,7 @@ _SEEN = Prepared(
 )
 _SLOTS = Prepared(
     select(workers.c.group_name, func.sum(workers.c.slots))
+    .where(workers.c.drain_since_ms == 0)
     .group_by(workers.c.group_name)
     .order_by(workers.c.group_name)
 )
@@ -119,4 +120,5 @@ def is_registered(conn: Connection, worker_id: str) -> bool:
 
 
 def slots_by_group(conn: Connection) -> Mapping[str, int]:
+    """Without those that drain: nothing is given to them, so nothing may count on them."""
     return {group: int(slots) for group, slots in _SLOTS.rows(conn)}

@@ -14,6 +14,7 @@ from headrace.model.deadline import Moment
 from headrace.model.task import Claim
 from headrace.protocol.messages import (
     PAYLOAD_BYTES_MAX,
+    REPORT_BYTES_PER_SYNC_MAX,
     Assignment,
     EpochCompleted,
     EpochPlanned,
@@ -213,7 +214,20 @@ class Execution:
                 return self._ended("CANCELED")
             return self._failed(error)
         outcome = "SAVEPOINT" if self.saved else "SUCCESS"
-        return self._ended(outcome, result=dict(result) if result is not None else None)
+        end = self._ended(outcome, result=dict(result) if result is not None else None)
+        return self._too_large(end) or end
+
+    def _too_large(self, end: TaskEnded) -> TaskEnded | None:
+        """One that no coordinator takes would be said for ever, by every worker of this home."""
+        size = len(end.model_dump_json().encode())
+        if size <= REPORT_BYTES_PER_SYNC_MAX:
+            return None
+        return self._failed(
+            Refused(
+                f"what it found takes {size} bytes to tell, and {REPORT_BYTES_PER_SYNC_MAX} are "
+                "the limit; ask for less at a time"
+            )
+        )
 
     def _wait_for_older(self) -> None:
         """The host cancels them again and again until they have ended."""

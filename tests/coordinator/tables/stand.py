@@ -33,6 +33,7 @@ class Bench:
         )
         desk.register(WORKER, slots=4, control_slots=4)
         self.held: dict[Claim, Assignment] = {}
+        self.processes = Processes(desk.clock)
 
     def begin(self) -> None:
         """Have the table planned."""
@@ -95,7 +96,7 @@ class Bench:
         )
 
     def look(self) -> Pass:
-        loop = Processes(self.desk.clock)
+        loop = self.processes
         return run_once(self.desk.store, self.desk.term, loop, loop.keys(self.desk.store))
 
     def discard(self) -> Pass:
@@ -105,6 +106,7 @@ class Bench:
     def restart(self) -> None:
         """Another coordinator leads, and has recovered."""
         self.desk.take_over()
+        self.processes = Processes(self.desk.clock)
         recovering = Recovering(self.desk.clock)
         run_once(self.desk.store, self.desk.term, recovering, recovering.keys(self.desk.store))
 

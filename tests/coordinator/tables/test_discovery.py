@@ -161,6 +161,7 @@ def test_a_large_catalog_is_applied_in_pages_and_another_leader_goes_on(rounds: 
     rounds.desk.take_over()
     rounds.catalogs.keys(rounds.desk.store)
     with writing(rounds.desk.store) as conn:
+        assert rounds.catalogs.due(conn, "headrace")
         rounds.catalogs.reconcile(conn, "headrace")
     assert len(rounds.identifiers()) == TABLES_PER_PAGE
 
@@ -175,6 +176,7 @@ def test_a_large_catalog_is_applied_in_pages_and_another_leader_goes_on(rounds: 
 def test_a_page_that_was_not_committed_is_applied_all_the_same(rounds: Rounds) -> None:
     rounds.succeed(asked(rounds), Discovered(tables={"db": ("a", "b")}))
     with writing(rounds.desk.store) as conn:
+        assert rounds.catalogs.due(conn, "headrace")
         page = conn.begin_nested()
         rounds.catalogs.reconcile(conn, "headrace")
         page.rollback()

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
+from headrace.coordinator.tables.committing import CONFLICT_WAIT_MAX_MS
 from headrace.errors import IllegalTransition
 from headrace.model.tables.backoff import FILE_FAILURES_MAX
 from headrace.model.tables.status import ProcessStatus, TableStatus
@@ -136,6 +137,18 @@ def test_a_commit_that_did_not_land_counts_nothing_as_optimized(
     found, table = bench.lakes.read_process(process), bench.status()
     assert (found.status, found.leftovers) == (status, leftovers)
     assert (table.status, table.optimized_snapshot, table.pointer) == (T.IDLE, None, None)
+
+
+def test_a_busy_table_does_not_rest_for_hours_because_others_were_faster(bench: Bench) -> None:
+    with writing(bench.desk.store) as conn:
+        lake.change(conn, bench.table, failures=9)
+    bench.plan()
+    bench.rewrite()
+
+    bench.commit(outcome="CONFLICT", snapshot=None)
+
+    rests_ms = bench.status().not_before_ms - bench.desk.clock.wall_ms()
+    assert rests_ms == CONFLICT_WAIT_MAX_MS
 
 
 def test_a_second_process_of_a_table_is_refused_by_the_store(bench: Bench) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.coordinator.tables.leftovers import DISCARD_TRIES_MAX
-from headrace.coordinator.tables.processes import SETTLE_TIMEOUT_MS
+from headrace.coordinator.tables.processes import SETTLE_TIMEOUT_S
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskKind
 from headrace.store import processes
@@ -54,7 +54,8 @@ def test_a_table_that_can_not_be_asked_for_too_long_ends_its_process_as_unknown(
     bench: Bench,
 ) -> None:
     process = _settling(bench)
-    bench.desk.clock.advance(SETTLE_TIMEOUT_MS / 1000 + 1)
+    bench.look()
+    bench.desk.clock.advance(SETTLE_TIMEOUT_S + 1)
 
     bench.look()
 
@@ -63,6 +64,20 @@ def test_a_table_that_can_not_be_asked_for_too_long_ends_its_process_as_unknown(
     assert "outcome unknown" in (found.error or "")
     assert found.leftovers, "its token is spent before anything is deleted"
     assert bench.status().failures == 1
+
+
+def test_the_time_in_which_nobody_led_is_not_counted(bench: Bench) -> None:
+    process = _settling(bench)
+    bench.look()
+    bench.desk.clock.advance(SETTLE_TIMEOUT_S + 1)
+    bench.restart()
+
+    bench.look()
+    assert bench.lakes.read_process(process).settling
+    bench.desk.clock.advance(SETTLE_TIMEOUT_S + 1)
+    bench.look()
+
+    assert bench.lakes.read_process(process).status is P.FAILED
 
 
 def test_what_a_closed_process_staged_is_deleted_by_a_task_that_spends_its_token_first(
@@ -117,7 +132,8 @@ def test_discarding_is_tried_for_hours_and_then_left_to_orphan_cleaning(bench: B
 
 def test_a_commit_taken_for_lost_that_had_landed_is_told(bench: Bench) -> None:
     process = _settling(bench)
-    bench.desk.clock.advance(SETTLE_TIMEOUT_MS / 1000 + 1)
+    bench.look()
+    bench.desk.clock.advance(SETTLE_TIMEOUT_S + 1)
     bench.look()
     bench.desk.clock.advance(11)
     bench.discard()

@@ -9,11 +9,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection, delete
 
-from headrace.coordinator.tables.turns import BUDGET_PER_SLOT_BYTES, PLANNING_MAX, Turns, rank_of
+from headrace.coordinator.tables.turns import (
+    BUDGET_PER_SLOT_BYTES,
+    PLANNING_MAX,
+    Turns,
+    policy_of,
+    rank_of,
+)
 from headrace.model.tables.schedule import STARVED_AFTER_MS, SchedulingPolicy
 from headrace.model.tables.status import OptimizingType, TableStatus
 from headrace.model.task import TaskKind, TaskStatus
-from headrace.store import blockers, catalogs, lake, processes
+from headrace.store import blockers, catalogs, groups, lake, processes
 from headrace.store.engine import reading, writing
 from headrace.store.schema import tasks as task_rows
 from headrace.store.table_schema import lake_tables
@@ -223,6 +229,22 @@ def test_a_table_that_can_not_be_planned_holds_nobody_up(
     assert planned(rounds) == {sound}
     assert rounds.table(broken).error == "it can't be planned: RuntimeError"
     assert rounds.table(broken).not_before_ms > rounds.clock.wall_ms()
+
+
+def test_a_group_that_has_a_policy_uses_its_own(rounds: Rounds) -> None:
+    gains = waiting(rounds, "gains", ago_ms=1000, benefit=9.0, optimized_at_ms=9)
+    older = [waiting(rounds, f"older{i}", ago_ms=5000, optimized_at_ms=i + 1) for i in range(3)]
+    by(rounds, SchedulingPolicy.BALANCED)
+    assert ranks(rounds, SchedulingPolicy.BALANCED, gains, *older)[0] == (4, 4)
+    with writing(rounds.desk.store) as conn:
+        groups.add(conn, "default", now_ms=1)
+        groups.change(conn, "default", policy=SchedulingPolicy.BENEFIT)
+        assert policy_of(conn, "default", otherwise=SchedulingPolicy.QUOTA) == "benefit"
+        assert policy_of(conn, "other", otherwise=SchedulingPolicy.QUOTA) == "quota"
+
+    rounds.run(rounds.turns)
+
+    assert gains in planned(rounds)
 
 
 def begun_at(rounds: Rounds, policy: SchedulingPolicy, rivals: int, *, older: int) -> int:

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from headrace.coordinator.attempts import was_lost
 from headrace.model.tables.backoff import blamed, left_out
-from headrace.model.task import TaskStatus
+from headrace.model.task import TaskKind, TaskStatus
 from headrace.protocol.tables import FILES_BLAMED_MAX, BinFailed, BinTold, RewriteResult
 from headrace.store import lake, table_tasks
 from headrace.store.processes import Process
@@ -22,8 +22,9 @@ from headrace.store.tasks import Task
 log = logging.getLogger(__name__)
 
 
-def blame(conn: Connection, process: Process, rewrites: Sequence[Task], *, now_ms: int) -> None:
+def blame(conn: Connection, process: Process, *, now_ms: int) -> None:
     """Count what failed against the files that were in it."""
+    rewrites = [t for t in table_tasks.of_process(conn, process.id) if t.kind is TaskKind.REWRITE]
     if all(task.status is not TaskStatus.FAILED for task in rewrites):
         return
     failures = dict(lake.file_failures_of(conn, process.table_id))

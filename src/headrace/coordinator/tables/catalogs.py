@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
 from headrace.coordinator.tables.dropping import drop_apart
+from headrace.coordinator.tables.moving import MOVED, waits_elsewhere
 from headrace.model.ids import Ids
 from headrace.model.tables.backoff import wait_ms
 from headrace.model.tables.names import identifier_of
@@ -98,7 +99,9 @@ class Catalogs:
         if catalog.task_id is None:
             return catalog.due_at_ms <= self._clock.wall_ms()
         task = tasks.get(conn, catalog.task_id)
-        return task is None or task.status in ENDED
+        if task is not None and task.status is TaskStatus.SUCCESS:
+            self._compare(conn, catalog, task)
+        return task is None or task.status in ENDED or waits_elsewhere(task, catalog.group)
 
     def reconcile(self, conn: Connection, key: str) -> None:
         catalog, now_ms = catalogs.lock(conn, key), self._clock.wall_ms()
@@ -138,16 +141,24 @@ class Catalogs:
             self._apply(conn, catalog, task, now_ms=now_ms)
         elif task.status in ENDED:
             _failed(conn, catalog, task, now_ms=now_ms)
+        elif waits_elsewhere(task, catalog.group):
+            table_tasks.cancel(conn, [task.id], because=MOVED, now_ms=now_ms)
+            catalogs.change(conn, catalog.name, task_id=None, due_at_ms=now_ms)
+
+    def _compare(self, conn: Connection, catalog: Catalog, task: Task) -> None:
+        """What is left to apply. By a read: comparing 100,000 tables takes a second, for which
+        nobody could write. Anew when all pages are said to be applied: one may have been lost."""
+        left = self._differences.get(catalog.name)
+        known = left is not None and left.task_id == task.id
+        if left is None or not known or not left:
+            kept = left.kept if left is not None and known else frozenset[str]()
+            self._differences[catalog.name] = self._difference(conn, catalog, task, kept)
 
     def _apply(self, conn: Connection, catalog: Catalog, task: Task, *, now_ms: int) -> None:
-        """One page; all is applied when the rows themselves show no difference any more, for a
-        page that was cut off the list may not have been committed."""
+        """One page; all is applied when the rows themselves show no difference any more."""
         left = self._differences.get(catalog.name)
         if left is None or left.task_id != task.id:
-            left = self._difference(conn, catalog, task, frozenset(), now_ms=now_ms)
-        elif not left:
-            left = self._difference(conn, catalog, task, left.kept, now_ms=now_ms)
-        self._differences[catalog.name] = left
+            return  # the next look compares
         if not left:
             del self._differences[catalog.name]
             _applied(conn, catalog, left, discover_ms=self._discover_ms, now_ms=now_ms)
@@ -162,14 +173,9 @@ class Catalogs:
                     left.kept.add(table_id)
 
     def _difference(
-        self,
-        conn: Connection,
-        catalog: Catalog,
-        task: Task,
-        kept: Collection[str],
-        *,
-        now_ms: int,
+        self, conn: Connection, catalog: Catalog, task: Task, kept: Collection[str]
     ) -> _Difference:
+        now_ms = self._clock.wall_ms()
         found = Discovered.model_validate(table_tasks.result(conn, task.id) or {})
         known = lake_turns.known(conn, catalog.name)
         there = {

@@ -27,7 +27,7 @@ def close_process(
     conn: Connection, process: Process, to: ProcessStatus, *, because: str, now_ms: int
 ) -> None:
     """End a process that did not commit. One that has ended stays as it is."""
-    tasks = table_tasks.of_process(conn, process.id)
+    tasks = table_tasks.states_of(conn, process.id)
     table_tasks.cancel(conn, [task.id for task in tasks], because=because, now_ms=now_ms)
     staged = any(task.kind is TaskKind.REWRITE and task.attempt > 0 for task in tasks)
     if not processes.end(

@@ -18,7 +18,12 @@ from headrace.jobfile.suggest import hint
 from headrace.model.ids import Ids
 from headrace.model.tables.schedule import OCCUPATION_WINDOW_MS
 from headrace.model.tables.settings import property_of
-from headrace.model.tables.status import OPTIMIZING, OptimizingType, TableStatus
+from headrace.model.tables.status import (
+    OPTIMIZING,
+    OptimizingType,
+    ProcessStatus,
+    TableStatus,
+)
 from headrace.model.task import Lane, TaskKind
 from headrace.store import blockers, catalogs, lake, lake_lists, processes, table_tasks, tasks, wake
 from headrace.store.blockers import Blocker
@@ -78,9 +83,11 @@ class TableCommands:
         changed: it has ended, or never began."""
 
         def work(conn: Connection) -> Asked:
+            # A process before its table, as everybody locks them: nobody waits in a circle.
+            found = processes.running_of(conn, known_table(conn, identifier).id)
+            running = processes.lock(conn, found.id) if found is not None else None
             table = _locked(conn, identifier)
-            running = processes.running_of(conn, table.id)
-            if running is not None:
+            if running is not None and running.status is ProcessStatus.RUNNING:
                 _check_can_cancel(table, running.number, settling=running.settling)
             changed = running is not None and processes.want_cancel(conn, running.id)
             if table.wanted_type is not None:

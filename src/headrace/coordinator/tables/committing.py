@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from headrace.coordinator.tables.closing import close_process, failed, to_be_found_again
 from headrace.coordinator.tables.knowing import clocks_for, kept
+from headrace.coordinator.tables.moving import MOVED
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import Lane, TaskKind, TaskStatus
 from headrace.protocol.tables import Clocks, CommitResult
@@ -24,24 +25,30 @@ from headrace.store.task_rows import OfTable
 
 log = logging.getLogger(__name__)
 
+CONFLICT_WAIT_MAX_MS = 5 * 60_000  # the longest rest after a commit that others were faster than
+
 
 def begin_commit(conn: Connection, table: LakeTable, process: Process, *, now_ms: int) -> None:
     """All that will come has come."""
     if lake.move(conn, table, TableStatus.COMMITTING, now_ms=now_ms):
-        plan_commit(conn, process, now_ms=now_ms)
+        plan_commit(conn, process, table, now_ms=now_ms)
         seam("commit planned, in transaction")
 
 
-def plan_commit(conn: Connection, process: Process, *, now_ms: int) -> None:
-    known = table_tasks.of_process(conn, process.id)
-    before = sum(task.kind is TaskKind.COMMIT for task in known)
-    task_id = f"{process.id}-commit-{before + 1}"
+def plan_commit(
+    conn: Connection, process: Process, table: LakeTable | None, *, now_ms: int
+) -> None:
+    """In the group that its table has now. A commit that is still to be claimed gives way."""
+    known = table_tasks.states_of(conn, process.id)
+    before = [task.id for task in known if task.kind is TaskKind.COMMIT]
+    table_tasks.cancel(conn, before, because=MOVED, now_ms=now_ms)
+    task_id = f"{process.id}-commit-{len(before) + 1}"
     tasks.plan(
         conn,
         task_id=task_id,
         kind=TaskKind.COMMIT,
         lane=Lane.CONTROL,
-        group=process.group,
+        group=table.group if table is not None else process.group,
         of=OfTable(process.table_id, process.id),
         now_ms=now_ms,
     )
@@ -67,8 +74,16 @@ def committed(conn: Connection, process: Process, found: CommitResult, *, now_ms
             because = f"nothing could be replaced, others changed every file first: {first}"
             close_process(conn, process, ProcessStatus.FAILED, because=because, now_ms=now_ms)
             processes.change(conn, process.id, leftovers=0, discard_at_ms=None)
+            _try_again_soon(conn, process, now_ms=now_ms)
         case _:
             assert_never(found.outcome)
+
+
+def _try_again_soon(conn: Connection, process: Process, *, now_ms: int) -> None:
+    """A busy table is not a broken one: it does not rest for hours because others were faster."""
+    table, at_most_ms = lake.get(conn, process.table_id), now_ms + CONFLICT_WAIT_MAX_MS
+    if table is not None and table.not_before_ms > at_most_ms:
+        lake.change(conn, table.id, not_before_ms=at_most_ms)
 
 
 def _succeeded(conn: Connection, process: Process, found: CommitResult, *, now_ms: int) -> None:
@@ -109,9 +124,15 @@ def _succeeded(conn: Connection, process: Process, found: CommitResult, *, now_m
 
 
 def _is_whole(conn: Connection, process: Process, found: CommitResult) -> bool:
-    """Whether all that was planned is replaced: only then are its partitions done with."""
+    """Whether all that was planned is replaced: only then are its partitions done with. A table
+    that is asked later tells of no conflicts, only which bins are in it."""
     rewrites = [t for t in table_tasks.of_process(conn, process.id) if t.kind is TaskKind.REWRITE]
-    return not found.conflicts and all(t.status is TaskStatus.SUCCESS for t in rewrites)
+    if found.conflicts or any(task.status is not TaskStatus.SUCCESS for task in rewrites):
+        return False
+    if found.bins is None:
+        return not found.already
+    planned = {int(each["number"]) for task in rewrites for each in task.payload.get("bins", ())}
+    return planned <= set(found.bins)
 
 
 def _moved(clocks: Clocks, done: Mapping[str, str], *, now_ms: int) -> Clocks:
@@ -142,10 +163,16 @@ def _without(
         for task in table_tasks.of_process(conn, process.id)
         if task.status is TaskStatus.SUCCESS
         for each in task.payload.get("bins", ())
-        if str(each["number"]) not in found.conflicts
+        if _is_replaced(int(each["number"]), found)
         for path in each["paths"]
     }
     return {path: count for path, count in before.items() if path not in gone}
+
+
+def _is_replaced(number: int, found: CommitResult) -> bool:
+    if found.bins is not None:
+        return number in found.bins
+    return not found.already and str(number) not in found.conflicts
 
 
 def outcome_unknown(conn: Connection, process: Process, *, because: str, now_ms: int) -> None:

@@ -39,6 +39,9 @@ M = TypeVar("M", bound=Message)
 
 
 def apply_end(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -> None:
+    if task.process_id is not None:
+        # Everybody locks a process before its tasks, and its table last: nobody waits in a circle.
+        processes.lock(conn, task.process_id)
     if report.outcome != "SUCCESS":
         error = report.error or f"its worker said {report.outcome} and gave no reason"
         attempt_failed(conn, task, error, retry=report.retry, now_ms=now_ms)
@@ -73,13 +76,23 @@ def _planned(conn: Connection, task: Task, report: TaskEnded, now_ms: int) -> No
 def _rewritten(conn: Connection, task: Task, report: TaskEnded, now_ms: int) -> None:
     """The last one begins the commit in the same transaction (T3)."""
     found = _read(RewriteResult, report)
-    if not found.failed:
+    if missing := _missing(task, found):
+        told = f"its worker said SUCCESS, and nothing of {len(missing)} bins: {missing[0]} is one"
+        attempt_failed(conn, task, told, retry=True, now_ms=now_ms)
+    elif not found.failed:
         _finish(conn, task, TaskStatus.SUCCESS, report, now_ms=now_ms)
     elif task.failures < int(task.payload.get("retry_times", 0)):
         attempt_failed(conn, task, _told(found), retry=True, now_ms=now_ms)
     else:  # for good; its result tells which files were to blame
         _finish(conn, task, TaskStatus.FAILED, report, error=_told(found), now_ms=now_ms)
     _look_at_process(conn, task, now_ms=now_ms)
+
+
+def _missing(task: Task, found: RewriteResult) -> list[int]:
+    """Bins that nothing was said of: with them the others would count as all there was to do."""
+    said = {int(str(one.get("number", -1))) for one in found.rewritten}
+    said |= {one.number for one in found.failed}
+    return sorted({int(each["number"]) for each in task.payload["bins"]} - said)
 
 
 def _told(found: RewriteResult) -> str:

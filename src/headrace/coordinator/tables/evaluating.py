@@ -15,13 +15,14 @@ from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
 from headrace.coordinator.tables import evaluations
+from headrace.coordinator.tables.moving import MOVED, waits_elsewhere
 from headrace.model.ids import Ids
 from headrace.model.tables.backoff import FIRST_WAIT_MS
 from headrace.model.tables.refresh import BASE_INTERVAL_MS
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
 from headrace.protocol.tables import TABLES_PER_EVALUATION_MAX, Evaluated, EvaluatedTable
-from headrace.store import catalogs, lake, lake_turns, processes, tasks
+from headrace.store import catalogs, lake, lake_turns, processes, table_tasks, tasks
 from headrace.store.catalogs import Catalog
 from headrace.store.engine import reading
 from headrace.store.lake_turns import Due
@@ -65,7 +66,8 @@ class Evaluations:
         most = room * TABLES_PER_EVALUATION_MAX
         found = lake_turns.due(conn, key, now_ms=now_ms, most=most)
         lake_turns.lock(conn, [each.id for each in found])
-        _look_at_held(conn, [each for each in found if each.task_id is not None], now_ms=now_ms)
+        held = [each for each in found if each.task_id is not None]
+        _look_at_held(conn, catalog, held, now_ms=now_ms)
         free = [each for each in found if each.task_id is None]
         for batch in _batches(free)[:room]:
             self._plan(conn, catalog, batch, now_ms=now_ms)
@@ -146,7 +148,7 @@ def _batches(free: Iterable[Due]) -> Sequence[Sequence[str]]:
     return batches
 
 
-def _look_at_held(conn: Connection, held: Sequence[Due], *, now_ms: int) -> None:
+def _look_at_held(conn: Connection, catalog: Catalog, held: Sequence[Due], *, now_ms: int) -> None:
     """Tables that were in an evaluation for a while: is it alive?"""
     by_task: dict[str, list[Due]] = {}
     for each in held:
@@ -154,6 +156,9 @@ def _look_at_held(conn: Connection, held: Sequence[Due], *, now_ms: int) -> None
     for task_id, tables in by_task.items():
         task = tasks.get(conn, task_id)
         planning = {each.id for each in tables if each.status is TableStatus.PLANNING}
+        if not planning and waits_elsewhere(task, catalog.group):
+            table_tasks.cancel(conn, [task_id], because=MOVED, now_ms=now_ms)
+            task = None
         if task is not None and task.status not in ENDED:
             planning = {each.id for each in tables}
         if planning:  # under way, or for who looks after plans to decide

@@ -12,11 +12,12 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
+from headrace.coordinator.tables.moving import MOVED, waits_elsewhere
 from headrace.model.cleanup import retry_pause_ms
 from headrace.model.ids import Ids
 from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
 from headrace.protocol.tables import Discarded
-from headrace.store import lake, processes, tasks
+from headrace.store import lake, processes, table_tasks, tasks
 from headrace.store.engine import reading
 from headrace.store.processes import Process
 from headrace.store.task_rows import OfTable
@@ -47,26 +48,30 @@ class Leftovers:
         process, now_ms = processes.lock(conn, key), self._clock.wall_ms()
         if process is None or not process.leftovers:
             return
-        if lake.get(conn, process.table_id) is None:  # dropped, its files with it
+        table = lake.get(conn, process.table_id)
+        if table is None:  # dropped, its files with it
             _done(conn, process)
             return
         task = tasks.get(conn, process.discard_task) if process.discard_task else None
+        if task is not None and waits_elsewhere(task, table.group):
+            table_tasks.cancel(conn, [task.id], because=MOVED, now_ms=now_ms)
+            task = None
         if task is not None and task.status not in ENDED:
             processes.change(conn, process.id, discard_at_ms=now_ms + LOOK_AGAIN_MS)
         elif task is not None and task.status is not TaskStatus.SUCCESS:
             error = task.error or f"its task ended {task.status}, and nobody said why"
             self._failed(conn, process, error, now_ms=now_ms)
         else:
-            self._plan(conn, process, now_ms=now_ms)
+            self._plan(conn, process, table.group, now_ms=now_ms)
 
-    def _plan(self, conn: Connection, process: Process, *, now_ms: int) -> None:
+    def _plan(self, conn: Connection, process: Process, group: str, *, now_ms: int) -> None:
         task_id = self._ids.new()
         tasks.plan(
             conn,
             task_id=task_id,
             kind=TaskKind.DISCARD,
             lane=Lane.CONTROL,
-            group=process.group,
+            group=group,
             of=OfTable(process.table_id, process.id),
             now_ms=now_ms,
         )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headrace.coordinator.tables.evaluations import NOT_EVALUATED
 from headrace.coordinator.tables.finding import Finding, Verdict, blocks, ok, remark, waits
-from headrace.coordinator.tables.processes import SETTLE_TIMEOUT_MS
+from headrace.coordinator.tables.processes import SETTLE_TIMEOUT_S
 from headrace.coordinator.tables.standing import Standing, plannable_at_ms
 from headrace.model.measures import ago, count, span, until
 from headrace.model.tables.backoff import FILE_FAILURES_MAX
@@ -109,7 +109,7 @@ def held_off(standing: Standing, now_ms: int) -> Iterator[Finding]:
             "settlement",
             f"process {process.number} is settling since {utc(since_ms)}: a coordinator stopped "
             "while it committed, and the table is asked whether the commit is in it; nothing else "
-            f"is planned until then, {until(since_ms + SETTLE_TIMEOUT_MS, now_ms)} at the latest",
+            f"is planned until then, {until(since_ms + SETTLE_TIMEOUT_S * 1000, now_ms)} at the latest",
         )
 
 

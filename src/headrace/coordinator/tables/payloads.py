@@ -16,6 +16,8 @@ from headrace.errors import Refused
 from headrace.model.task import TaskKind, TaskStatus
 from headrace.protocol.messages import Message
 from headrace.protocol.tables import (
+    CLOCKS_PER_EVALUATION_MAX,
+    COMMIT_BYTES_MAX,
     BinTold,
     CatalogSpec,
     CommitPayload,
@@ -29,7 +31,7 @@ from headrace.protocol.tables import (
     TableName,
     ToEvaluate,
 )
-from headrace.store import catalogs, lake, processes, table_tasks
+from headrace.store import catalogs, lake, lake_turns, processes, table_tasks
 from headrace.store.catalogs import Catalog
 from headrace.store.lake import LakeTable
 from headrace.store.processes import Process
@@ -68,13 +70,24 @@ def _discover(conn: Connection, task: Task) -> Message:
 
 
 def _evaluate(conn: Connection, task: Task, *, now_ms: int) -> Message:
+    """Of tables with so many clocks that not all fit, some are let go, and are due for another."""
     catalog, reach = _of(conn, str(task.payload["catalog"]))
-    found = [lake.get(conn, table_id) for table_id in task.payload["tables"]]
+    ids = [str(one) for one in task.payload["tables"]]
+    told: list[ToEvaluate] = []
+    room = CLOCKS_PER_EVALUATION_MAX
+    for place, table_id in enumerate(ids):
+        table = lake.get(conn, table_id)
+        if table is None or table.task_id != task.id:
+            continue  # dropped, or let go
+        one = _to_evaluate(conn, table)
+        room -= len(one.clocks)
+        if told and room < 0:
+            lake_turns.lock(conn, ids[place:])
+            lake_turns.let_go(conn, ids[place:], task_id=task.id, due_at_ms=now_ms)
+            break
+        told.append(one)
     return EvaluatePayload(
-        **reach,
-        defaults=dict(catalog.defaults),
-        now_ms=now_ms,
-        tables=tuple(_to_evaluate(conn, table) for table in found if table is not None),
+        **reach, defaults=dict(catalog.defaults), now_ms=now_ms, tables=tuple(told)
     )
 
 
@@ -118,6 +131,7 @@ def _rewrite(conn: Connection, task: Task) -> Message:
 
 def _commit(conn: Connection, task: Task) -> Message:
     table, process = _table(conn, task), _process(conn, task)
+    _check_size(conn, process)
     results = table_tasks.results(conn, process.id)
     bins: list[BinTold] = []
     rewritten: list[Mapping[str, Any]] = []
@@ -135,6 +149,17 @@ def _commit(conn: Connection, task: Task) -> Message:
         bins=tuple(bins),
         rewritten=tuple(dict(one) for one in rewritten),
     )
+
+
+def _check_size(conn: Connection, process: Process) -> None:
+    """Before it is read: everybody who syncs waits for that."""
+    size = table_tasks.result_bytes(conn, process.id)
+    if size > COMMIT_BYTES_MAX:
+        raise Refused(
+            f"what its rewrites have made takes {size} bytes to tell, and {COMMIT_BYTES_MAX} are "
+            "the limit: the new files have metrics of too many columns; have fewer, with "
+            "write.metadata.metrics.max-inferred-column-defaults or write.metadata.metrics.column.*"
+        )
 
 
 def _discard(conn: Connection, task: Task) -> Message:

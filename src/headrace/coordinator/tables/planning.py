@@ -11,12 +11,13 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from headrace.coordinator.tables.closing import failed
+from headrace.coordinator.tables.closing import failed, to_be_found_again
+from headrace.coordinator.tables.moving import MOVED
 from headrace.model.tables.status import OptimizingType, TableStatus
 from headrace.model.task import Lane, TaskKind, TaskStatus
 from headrace.protocol.tables import Planned
 from headrace.seams import seam
-from headrace.store import lake, processes, tasks
+from headrace.store import lake, processes, table_tasks, tasks
 from headrace.store.lake import LakeTable
 from headrace.store.tasks import End, OfTable, Task
 
@@ -65,9 +66,13 @@ def planned(conn: Connection, task: Task, found: Planned, *, now_ms: int) -> Non
     table = lake.lock(conn, task.table_id or "")
     if task.payload.get("dry") or table is None or not _waits_for(table, task):
         return
-    if not found.tasks or found.type is None or found.snapshot is None:
+    if task.payload.get("at_least") is not None and table.wanted_type is None:
+        # Whoever asked for it has canceled that meanwhile; the rules have not been heard.
+        again = to_be_found_again(now_ms)
+        lake.move(conn, table, TableStatus.IDLE, now_ms=now_ms, task_id=None, **again)
+    elif not found.tasks or found.type is None or found.snapshot is None:
         log.info("nothing to optimize", extra={"table": table.identifier, "reason": found.reason})
-        _nothing(conn, table, now_ms=now_ms)
+        _nothing(conn, table, task, now_ms=now_ms)
     else:
         _begin_process(conn, table, task, found, now_ms=now_ms)
         seam("plan persisted, in transaction")
@@ -77,7 +82,15 @@ def _waits_for(table: LakeTable, task: Task) -> bool:
     return table.status is TableStatus.PLANNING and table.task_id == task.id
 
 
-def _nothing(conn: Connection, table: LakeTable, *, now_ms: int) -> None:
+def _left_wish(table: LakeTable, task: Task) -> str | None:
+    """What somebody asked for while it was being planned, and the plan knows nothing of."""
+    wanted, planned_for = table.wanted_type, task.payload.get("at_least")
+    if wanted is None or (planned_for is not None and OptimizingType[planned_for] >= wanted):
+        return None
+    return wanted.name
+
+
+def _nothing(conn: Connection, table: LakeTable, task: Task, *, now_ms: int) -> None:
     """No rewrite gains anything: the table rests until it changes, or a rule by time is due."""
     lake.move(
         conn,
@@ -85,11 +98,13 @@ def _nothing(conn: Connection, table: LakeTable, *, now_ms: int) -> None:
         TableStatus.IDLE,
         now_ms=now_ms,
         task_id=None,
-        wanted_type=None,
+        wanted_type=_left_wish(table, task),
         pending=None,
         pending_since_ms=None,
         failures=0,
         error=None,
+        # A look that was under way when it was planned counts for nothing: the next is not late.
+        due_at_ms=now_ms + table.interval_ms,
     )
 
 
@@ -115,6 +130,26 @@ def _begin_process(
         plan={**kept, "bins": bins, "left_out": list(found.left_out)},
         now_ms=now_ms,
     )
+    _plan_rewrites(conn, table, process_id, found, now_ms=now_ms)
+    lake.move(
+        conn,
+        table,
+        kind.status,
+        now_ms=now_ms,
+        process_id=process_id,
+        processes=number,
+        task_id=None,
+        wanted_type=None if kind >= (table.wanted_type or kind) else _left_wish(table, task),
+        pending=None,
+        pending_since_ms=None,
+    )
+    facts = {"table": table.identifier, "process_id": process_id, "type": found.type}
+    log.info("process begins", extra={**facts, "bins": bins, "tasks": len(found.tasks)})
+
+
+def _plan_rewrites(
+    conn: Connection, table: LakeTable, process_id: str, found: Planned, *, now_ms: int
+) -> None:
     for place, rewritten in enumerate(found.tasks):
         tasks.plan(
             conn,
@@ -130,23 +165,15 @@ def _begin_process(
             of=OfTable(table.id, process_id, place, granted=False),
             now_ms=now_ms,
         )
-    lake.move(
-        conn,
-        table,
-        kind.status,
-        now_ms=now_ms,
-        process_id=process_id,
-        processes=number,
-        task_id=None,
-        wanted_type=None,
-        pending=None,
-        pending_since_ms=None,
-    )
-    facts = {"table": table.identifier, "process_id": process_id, "type": found.type}
-    log.info("process begins", extra={**facts, "bins": bins, "tasks": len(found.tasks)})
 
 
 def planning_failed(conn: Connection, table: LakeTable, *, because: str, now_ms: int) -> None:
     """Its input is still there: it waits for its turn again, later and later (T2)."""
     lake.move(conn, table, TableStatus.PENDING, now_ms=now_ms, task_id=None)
     failed(conn, table, because=because, now_ms=now_ms)
+
+
+def planning_moved(conn: Connection, table: LakeTable, *, now_ms: int) -> None:
+    """It has another group by now: whoever could have planned it is not asked any more."""
+    table_tasks.cancel(conn, [table.task_id or ""], because=MOVED, now_ms=now_ms)
+    lake.move(conn, table, TableStatus.PENDING, now_ms=now_ms, task_id=None, planned_at_ms=None)

@@ -14,7 +14,8 @@ from headrace.clock import Clock
 from headrace.coordinator.tables.blame import blame
 from headrace.coordinator.tables.closing import close_process
 from headrace.coordinator.tables.committing import begin_commit, outcome_unknown, plan_commit
-from headrace.coordinator.tables.planning import planning_failed
+from headrace.coordinator.tables.moving import MOVED, waits_elsewhere
+from headrace.coordinator.tables.planning import planning_failed, planning_moved
 from headrace.model.tables.status import (
     OPTIMIZING,
     NextStep,
@@ -27,11 +28,11 @@ from headrace.store import blockers, lake, processes, table_tasks, tasks
 from headrace.store.engine import reading
 from headrace.store.lake import LakeTable
 from headrace.store.processes import Process
-from headrace.store.tasks import Task
+from headrace.store.table_tasks import State
 
 RUNNING_MAX = 1_000  # processes looked at in one pass
 PLANNING_MAX = 1_000  # tables that are being planned, looked at in one pass
-SETTLE_TIMEOUT_MS = 15 * 60_000  # so long the table is asked how a commit ended
+SETTLE_TIMEOUT_S = 15 * 60  # so long the table is asked how a commit ended
 
 
 class Processes:
@@ -42,32 +43,48 @@ class Processes:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.skipped: Collection[str] = ()  # tables that are not recovered yet
+        self._settling_since_s: dict[str, float] = {}  # by process, as this leader saw it
 
     def keys(self, engine: Engine) -> Sequence[str]:
         with reading(engine) as conn:
             running = processes.running(conn, most=RUNNING_MAX)
             planning = lake.in_status(conn, {TableStatus.PLANNING}, most=PLANNING_MAX)
-        found = [each.id for each in running if each.table_id not in self.skipped]
-        return [*found, *(f"table:{each.id}" for each in planning if each.id not in self.skipped)]
+        found = [process for process, table in running.items() if table not in self.skipped]
+        return [*found, *(f"table:{table}" for table in planning if table not in self.skipped)]
 
     def due(self, conn: Connection, key: str) -> bool:
         if key.startswith("table:"):
             table = lake.get(conn, key.removeprefix("table:"))
             return table is not None and _planning_ended(conn, table) is not None
         process = processes.get(conn, key)
-        return process is not None and _is_due(conn, process, self._clock.wall_ms())
+        if process is None:
+            return False
+        late = self._is_late(process)
+        return _Look(conn, process, self._clock.wall_ms(), late=late).step() is not None
+
+    def _is_late(self, process: Process) -> bool:
+        """Whether the table was asked for long enough, on this leader's own clock: while nobody
+        led, nobody asked."""
+        if not process.settling:
+            self._settling_since_s.pop(process.id, None)
+            return False
+        now_s = self._clock.monotonic_s()
+        since_s = self._settling_since_s.setdefault(process.id, now_s)
+        return now_s - since_s > SETTLE_TIMEOUT_S
 
     def reconcile(self, conn: Connection, key: str) -> None:
         now_ms = self._clock.wall_ms()
         if key.startswith("table:"):
             table = lake.lock(conn, key.removeprefix("table:"))
             because = _planning_ended(conn, table) if table is not None else None
-            if table is not None and because is not None:
+            if table is not None and because == MOVED:
+                planning_moved(conn, table, now_ms=now_ms)
+            elif table is not None and because is not None:
                 planning_failed(conn, table, because=because, now_ms=now_ms)
             return
         process = processes.lock(conn, key)
         if process is not None and process.status is ProcessStatus.RUNNING:
-            advance(conn, process, now_ms=now_ms)
+            advance(conn, process, now_ms=now_ms, late=self._is_late(process))
 
 
 def _planning_ended(conn: Connection, table: LakeTable) -> str | None:
@@ -76,17 +93,14 @@ def _planning_ended(conn: Connection, table: LakeTable) -> str | None:
         return None
     task = tasks.get(conn, table.task_id) if table.task_id else None
     if task is not None and task.status not in ENDED:
-        return None
+        return MOVED if waits_elsewhere(task, table.group) else None
     return (task.error if task else None) or "its plan task is gone, and nobody said why"
 
 
-def _is_due(conn: Connection, process: Process, now_ms: int) -> bool:
-    return _Look(conn, process, now_ms).step() is not None
-
-
-def advance(conn: Connection, process: Process, *, now_ms: int) -> None:
-    """Take the next step of a running process, if there is one. `process` is locked."""
-    look = _Look(conn, process, now_ms)
+def advance(conn: Connection, process: Process, *, now_ms: int, late: bool = False) -> None:
+    """Take the next step of a running process, if there is one. `process` is locked. `late`: it
+    has been settling for too long."""
+    look = _Look(conn, process, now_ms, late=late)
     match look.step():
         case "cancel":
             because = "somebody canceled it"
@@ -94,14 +108,14 @@ def advance(conn: Connection, process: Process, *, now_ms: int) -> None:
         case "close":
             close_process(conn, process, ProcessStatus.CLOSED, because=look.because, now_ms=now_ms)
         case "fail":
-            blame(conn, process, look.rewrites, now_ms=now_ms)
+            blame(conn, process, now_ms=now_ms)
             close_process(conn, process, ProcessStatus.FAILED, because=look.because, now_ms=now_ms)
         case "commit":
             assert look.table is not None
-            blame(conn, process, look.rewrites, now_ms=now_ms)  # of a partial commit
+            blame(conn, process, now_ms=now_ms)  # of a partial commit
             begin_commit(conn, look.table, process, now_ms=now_ms)
         case "commit again":
-            plan_commit(conn, process, now_ms=now_ms)
+            plan_commit(conn, process, look.table, now_ms=now_ms)
         case "unknown":
             outcome_unknown(conn, process, because=look.because, now_ms=now_ms)
         case _:
@@ -111,10 +125,12 @@ def advance(conn: Connection, process: Process, *, now_ms: int) -> None:
 class _Look:
     """What is known of a process, and which step follows from it."""
 
-    def __init__(self, conn: Connection, process: Process, now_ms: int) -> None:
-        self._conn, self._process, self._now_ms = conn, process, now_ms
+    def __init__(
+        self, conn: Connection, process: Process, now_ms: int, *, late: bool = False
+    ) -> None:
+        self._conn, self._process, self._now_ms, self._late = conn, process, now_ms, late
         self.table = lake.get(conn, process.table_id)
-        self._tasks = table_tasks.of_process(conn, process.id)
+        self._tasks = table_tasks.states_of(conn, process.id)
         self.rewrites = [task for task in self._tasks if task.kind is TaskKind.REWRITE]
         self.because = ""
 
@@ -158,7 +174,7 @@ class _Look:
     def _plan(self) -> Mapping[str, object]:
         return processes.plan_of(self._conn, self._process.id)
 
-    def _commit_task(self) -> Task | None:
+    def _commit_task(self) -> State | None:
         known = (task for task in self._tasks if task.id == self._process.commit_task)
         return next(known, None)
 
@@ -167,14 +183,15 @@ class _Look:
         task = self._commit_task()
         if task is None or task.status in {TaskStatus.CANCELED, TaskStatus.SUCCESS}:
             return "commit again"
+        if self.table is not None and waits_elsewhere(task, self.table.group):
+            return "commit again"
         if task.status is TaskStatus.FAILED:
             return self._because("unknown", task.error or "its commit failed, nobody said why")
         return None
 
     def _settling(self) -> str | None:
-        since_ms = self._process.settling_since_ms or 0
-        if self._now_ms - since_ms > SETTLE_TIMEOUT_MS:
-            minutes = SETTLE_TIMEOUT_MS // 60_000
+        if self._late:
+            minutes = SETTLE_TIMEOUT_S // 60
             task = self._commit_task()
             last = f": {task.error}" if task and task.error else ""
             return self._because(
@@ -183,7 +200,7 @@ class _Look:
         return self._committing()
 
 
-def _first_error(rewrites: Sequence[Task]) -> str:
+def _first_error(rewrites: Sequence[State]) -> str:
     lost = [task for task in rewrites if task.status in ENDED - {TaskStatus.SUCCESS}]
     error = next((task.error for task in lost if task.error), "nobody said why")
     return f"{len(lost)} of {len(rewrites)} rewrite tasks failed: {error}"

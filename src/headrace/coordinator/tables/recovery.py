@@ -18,7 +18,7 @@ from headrace.coordinator.tables.closing import close_process
 from headrace.coordinator.tables.committing import plan_commit
 from headrace.coordinator.tables.processes import advance
 from headrace.model.tables.recovery import ProcessEnd, Recovered, Recovery, recover
-from headrace.model.tables.status import ProcessStatus
+from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import ENDED
 from headrace.seams import seam
 from headrace.store import lake, processes, table_tasks, tasks
@@ -62,11 +62,13 @@ class Recovering:
 
     def reconcile(self, conn: Connection, key: str) -> None:
         now_ms = self._clock.wall_ms()
+        process = self._locked(conn, key)
         table = lake.lock(conn, key)
         if table is None:
             self._close_others(conn, key, keep=None, now_ms=now_ms)
             return
-        process = processes.lock(conn, table.process_id) if table.process_id else None
+        if process is None or process.id != table.process_id:
+            process = processes.lock(conn, table.process_id) if table.process_id else None
         if process is not None and process.settling:
             process = None  # the table is not in it any more
         found = recover(process.status if process else None, table.status)
@@ -75,6 +77,11 @@ class Recovering:
         self._close_others(conn, key, keep=resumed, now_ms=now_ms)
         facts = {"table": table.identifier, "was": table.status, "recovery": found.recovery}
         log.debug("table recovered", extra={**facts, "process_id": table.process_id})
+
+    def _locked(self, conn: Connection, table_id: str) -> Process | None:
+        """What runs of the table: everybody locks a process before its table."""
+        running = processes.running_of(conn, table_id)
+        return processes.lock(conn, running.id) if running is not None else None
 
     def _apply(
         self,
@@ -97,15 +104,24 @@ class Recovering:
             case _:
                 assert_never(found.recovery)
         if process is not None:
-            self._end(conn, process, found.process, now_ms=now_ms)
+            self._end(conn, process, table, found.process, now_ms=now_ms)
 
     def _reset(self, conn: Connection, table: LakeTable, found: Recovered, *, now_ms: int) -> None:
-        if table.task_id is not None:
+        # Of another status it names an evaluation, which many other tables may be in.
+        if table.status is TableStatus.PLANNING and table.task_id is not None:
             table_tasks.cancel(conn, [table.task_id], because=NOT_RESUMED, now_ms=now_ms)
         reset(conn, table, found, now_ms=now_ms)
         seam("table reset, in transaction")
 
-    def _end(self, conn: Connection, process: Process, end: ProcessEnd, *, now_ms: int) -> None:
+    def _end(
+        self,
+        conn: Connection,
+        process: Process,
+        table: LakeTable,
+        end: ProcessEnd,
+        *,
+        now_ms: int,
+    ) -> None:
         match end:
             case ProcessEnd.NONE:
                 pass
@@ -113,16 +129,16 @@ class Recovering:
                 closed = ProcessStatus.CLOSED
                 close_process(conn, process, closed, because=NOT_RESUMED, now_ms=now_ms)
             case ProcessEnd.SETTLE:
-                self._settle(conn, process, now_ms=now_ms)
+                self._settle(conn, process, table, now_ms=now_ms)
             case _:
                 assert_never(end)
 
-    def _settle(self, conn: Connection, process: Process, *, now_ms: int) -> None:
+    def _settle(self, conn: Connection, process: Process, table: LakeTable, *, now_ms: int) -> None:
         """A commit task that still runs somewhere is left to end, and its report settles."""
         processes.change(conn, process.id, settling_since_ms=now_ms)
         task = tasks.get(conn, process.commit_task) if process.commit_task else None
         if task is None or task.status in ENDED:
-            plan_commit(conn, process, now_ms=now_ms)
+            plan_commit(conn, process, table, now_ms=now_ms)
 
     def _close_others(
         self, conn: Connection, table_id: str, *, keep: str | None, now_ms: int

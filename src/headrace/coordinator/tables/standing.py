@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
-from headrace.coordinator.tables.turns import is_hungry, rank_of
+from headrace.coordinator.tables.turns import is_hungry, policy_of, rank_of
 from headrace.model.tables.backoff import left_out
 from headrace.model.tables.schedule import STARVED_AFTER_MS, SchedulingPolicy
 from headrace.model.tables.status import PROCESS_ENDED, TableStatus
@@ -162,8 +162,9 @@ def _turn(
 ) -> Turn | None:
     if table.status is not TableStatus.PENDING:
         return None
-    place, rivals = rank_of(conn, table, now_ms=now_ms, policy=policy) or (None, 0)
-    return Turn(policy, place, rivals)
+    mine = policy_of(conn, table.group, otherwise=policy)
+    place, rivals = rank_of(conn, table, now_ms=now_ms, policy=mine) or (None, 0)
+    return Turn(mine, place, rivals)
 
 
 def plannable_at_ms(table: LakeTable) -> int:

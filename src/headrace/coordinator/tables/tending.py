@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -18,8 +19,11 @@ from headrace.coordinator.tables.leftovers import Leftovers
 from headrace.coordinator.tables.processes import Processes
 from headrace.coordinator.tables.recovery import Recovering
 from headrace.coordinator.tables.turns import Turns
+from headrace.errors import Fenced, Unavailable
 from headrace.model.ids import Ids
 from headrace.store.fence import Term
+
+log = logging.getLogger(__name__)
 
 
 class Loop(Reconciler, Protocol):
@@ -51,5 +55,16 @@ class Tables:
             self._metrics.reconcile_failures.inc(len(found.failed))
         self._processes.skipped = frozenset(self._recovering.left or ())
         for loop in self._loops:
-            failed = run_once(self._engine, term, loop, loop.keys(self._engine)).failed
+            failed = run_once(self._engine, term, loop, self._keys(loop)).failed
             self._metrics.reconcile_failures.inc(len(failed))
+
+    def _keys(self, loop: Loop) -> Sequence[str]:
+        """None, when a loop can't even find out what it is to look at: the others go on (T6)."""
+        try:
+            return loop.keys(self._engine)
+        except (Fenced, Unavailable):
+            raise  # the store is away, and no loop is to blame
+        except Exception:
+            log.exception("nothing reconciled", extra={"reconciler": loop.name})
+            self._metrics.reconcile_failures.inc()
+            return ()

@@ -33,7 +33,7 @@ from headrace.model.tables.schedule import (
 )
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import TaskKind
-from headrace.store import lake, lake_turns, table_tasks, workers
+from headrace.store import groups, lake, lake_turns, table_tasks, workers
 from headrace.store.engine import reading
 from headrace.store.lake import LakeTable
 
@@ -80,7 +80,8 @@ class Turns:
         yield from wanted
         if not is_hungry(conn, group, slots):
             return
-        for each in _ranked(conn, group, slots, self._policy, now_ms=now_ms, most=CANDIDATES_MAX):
+        policy = policy_of(conn, group, otherwise=self._policy)
+        for each in _ranked(conn, group, slots, policy, now_ms=now_ms, most=CANDIDATES_MAX):
             if each.table not in wanted:
                 yield each.table
 
@@ -117,6 +118,12 @@ class Turns:
             at_least=table.wanted_type,
         )
         return True
+
+
+def policy_of(conn: Connection, group: str, *, otherwise: SchedulingPolicy) -> SchedulingPolicy:
+    """The group's own, if it has one; else what the coordinator was told."""
+    found = groups.get(conn, group)
+    return found.policy if found is not None and found.policy is not None else otherwise
 
 
 def rank_of(

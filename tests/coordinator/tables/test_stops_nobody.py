@@ -1,0 +1,111 @@
+"""One that is broken, or huge, stops nobody else (T6)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from headrace.coordinator.metrics import Metrics
+from headrace.coordinator.options import TableOptions
+from headrace.coordinator.tables import payloads
+from headrace.coordinator.tables.catalogs import Catalogs
+from headrace.coordinator.tables.tending import Tables
+from headrace.model.tables.status import TableStatus
+from headrace.model.task import Lane, TaskKind, TaskStatus
+from headrace.protocol.tables import Evaluated, EvaluatePayload
+from headrace.store.engine import writing
+from headrace.store.table_schema import lake_tables
+from headrace.store.table_schema import processes as process_rows
+from headrace.store.task_rows import OfTable
+from tests.coordinator.desk import Desk
+from tests.coordinator.tables.rounds import Rounds, looked
+from tests.coordinator.tables.stand import Bench
+
+T, S = TableStatus, TaskStatus
+
+
+def one_pass(desk: Desk) -> None:
+    options = TableOptions()
+    Tables(desk.store, desk.clock, desk.ids, Metrics(), options).run(desk.term)
+
+
+def _break(desk: Desk, rows: Any, row_id: str, **values: Any) -> None:
+    with writing(desk.store) as conn:
+        conn.execute(update(rows).where(rows.c.id == row_id).values(**values))
+
+
+@pytest.mark.req("T6")
+def test_a_broken_row_of_a_table_that_is_planned_stops_no_other(bench: Bench) -> None:
+    desk = bench.desk
+    broken = bench.lakes.table("broken", T.PLANNING, task_id="plan-1")
+    bench.lakes.task("plan-1", TaskKind.PLAN, S.ACKED, OfTable(broken))
+    _break(desk, lake_tables, broken, namespace=None)
+
+    one_pass(desk)
+
+    assert bench.status().status is T.PLANNING
+
+
+@pytest.mark.req("T6")
+def test_a_broken_row_of_a_process_stops_no_table(bench: Bench) -> None:
+    desk = bench.desk
+    other = bench.lakes.table("broken", T.MINOR_OPTIMIZING)
+    process = bench.lakes.process(other, rewrites=[S.PLANNED])
+    bench.lakes.name_process(other, process)
+    _break(desk, process_rows, process, plan="garbage")
+
+    one_pass(desk)
+
+    assert bench.status().status is T.PLANNING
+
+
+@pytest.mark.req("T6")
+def test_a_loop_that_finds_nothing_to_look_at_stops_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> list[str]:
+        raise ValueError("a row that can't be read")
+
+    monkeypatch.setattr(Catalogs, "keys", broken)
+
+    one_pass(bench.desk)
+
+    assert bench.status().status is T.PLANNING
+
+
+def test_tables_with_many_clocks_share_no_evaluation(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payloads, "CLOCKS_PER_EVALUATION_MAX", 25)
+    rounds, clocks = Rounds(desk), {f"0/p={n}": [None, None, None, 1] for n in range(10)}
+    ids = {rounds.lakes.table(f"t{n}", due_at_ms=n, clocks=clocks) for n in range(5)}
+    seen: list[list[str]] = []
+
+    for _ in ids:
+        rounds.run(rounds.evaluations)
+        for given in rounds.given():
+            told = EvaluatePayload.model_validate(given.payload)
+            seen.append([each.table.id for each in told.tables])
+            looked_at = tuple(looked(each.table.id) for each in told.tables)
+            rounds.succeed(given, Evaluated(tables=looked_at))
+
+    assert [len(each) for each in seen] == [2, 2, 1]
+    assert {one for each in seen for one in each} == ids
+    assert all(rounds.table(one).failures == 0 for one in ids)
+
+
+def test_an_evaluation_told_again_speaks_of_the_same_tables(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payloads, "CLOCKS_PER_EVALUATION_MAX", 15)
+    rounds, clocks = Rounds(desk), {f"0/p={n}": [None, None, None, 1] for n in range(10)}
+    for n in range(3):
+        rounds.lakes.table(f"t{n}", due_at_ms=n, clocks=clocks)
+    rounds.run(rounds.evaluations)
+    [first] = desk.sync("w1", free={Lane.CONTROL: 1}, lost=True).assignments
+
+    [again] = desk.sync("w1", free={}).assignments
+
+    assert again.payload == first.payload
