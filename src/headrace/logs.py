@@ -23,12 +23,17 @@ _SECRET_WORDS = (
     "auth",
     "credential",
     "access_key",
+    "accesskey",
     "account_key",
+    "accountkey",
     "api_key",
     "apikey",
+    "connection_string",  # Azure's holds the account's key
     "private_key",
+    "sse_key",  # with which S3 encrypts, when the customer brings it
 )
-_SECRET_PARTS = frozenset({"sas"})  # too short to be looked for inside of words
+# Too short to be looked for inside of words.
+_SECRET_PARTS = frozenset({"cookie", "pass", "pwd", "sas"})
 _NOT_SECRET = frozenset({"token_spent", "commit_token"})
 REDACTED = "******"
 ONCE_REMEMBERED_MAX = 10_000  # things that were said; the oldest may be said again

@@ -8,9 +8,17 @@ from pyspark.sql import SparkSession
 from headrace.formats.iceberg import commit as committing
 from headrace.formats.iceberg.commit import look
 from headrace.formats.iceberg.conflicts import Group
+from headrace.formats.iceberg.process import ProcessAt
 from headrace.formats.iceberg.replace import abort, discard
 from headrace.model.tables.files import DeleteKind
-from tests.spark.written import MERGE_ON_READ, Written, by_partition, copy_of, six_files
+from tests.spark.written import (
+    MERGE_ON_READ,
+    Written,
+    by_partition,
+    copy_of,
+    groups_of,
+    six_files,
+)
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -151,3 +159,46 @@ def test_an_expired_base_snapshot_is_a_conflict_of_all_groups(written: Written) 
     assert outcome.conflicts.keys() == {0, 1}
     assert all("was expired" in reason for reason in outcome.conflicts.values())
     assert written.rows() == copy_of(list(range(50)))
+
+
+def test_a_plan_that_was_rolled_back_is_a_conflict_though_its_files_stay(
+    written: Written,
+) -> None:
+    """Iceberg can't tell what came since, and would refuse it every time."""
+    before = written.scan().snapshot
+    written.append(31, 1)
+    paths = by_partition(written.scan())
+    (even,) = [found for key, found in paths.items() if key.key == "p=0"]
+    inputs = written.choose(written.scan(), [even])
+    groups = groups_of(inputs, written.rewrite(inputs))
+    place = written.name.removeprefix("headrace.")
+    written.sql(f"CALL headrace.system.rollback_to_snapshot('{place}', {before})")
+
+    outcome = written.replace(groups)
+
+    assert "rolled back" in outcome.conflicts[0]
+    assert written.rows() == copy_of(list(range(30)))
+
+
+def test_a_delete_is_not_lost_to_a_process_of_another_headrace(
+    session: SparkSession, warehouse: str
+) -> None:
+    """It gave back what it took with a number that is younger than the delete."""
+    written = Written(session, warehouse)
+    for first in (0, 10, 20):
+        written.append(first)
+    planned = written.scan()
+    ours, others = [file.path for file in planned.files[:2]], planned.files[2].path
+    inputs = written.choose(planned, [ours])
+    groups = groups_of(inputs, written.rewrite(inputs))
+    written.delete_named(["0", "1", "10", "11", "20", "21"])
+    written.append(30)
+    theirs = written.choose(written.scan(), [[others]])
+    at = ProcessAt("another", 1, "r1.1")
+    assert written.replace(groups_of(theirs, written.rewrite(theirs, at)), at).groups == {0}
+
+    outcome = written.replace(groups)
+
+    assert "would lose" in outcome.conflicts[0]
+    deleted = (0, 1, 10, 11, 20, 21)
+    assert written.rows() == copy_of([n for n in range(40) if n not in deleted])

@@ -149,13 +149,13 @@ def test_who_dies_between_the_abort_and_the_deletion_leaves_both_to_the_next(
 
 def test_aborts_of_long_ago_leave_no_property(tasks: Tasks, written: Written) -> None:
     planned = tasks.plan(written)
+    told = tasks.commit_payload(written, planned, tasks.rewrite(written, planned, 2), 2)
     for number in (1, 2, 13):
         tasks.discard(written, planned, number)
 
     aborted = [key for key in written.table.properties() if key.startswith("headrace.aborted.")]
 
     assert sorted(key.rpartition(".")[2] for key in aborted) == ["13"]
-    told = tasks.commit_payload(written, planned, tasks.rewrite(written, planned, 2), 2)
     assert tasks.commit(told).outcome == "ABORTED"  # its snapshot tells
 
 

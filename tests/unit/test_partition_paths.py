@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.formats.iceberg.partitions import Partitions, partition_path
+from headrace.formats.iceberg.partitions import Partitions, forgotten_specs, partition_path
 from headrace.model.tables.files import Partition
 
 
@@ -43,3 +43,31 @@ def test_a_partition_is_made_once_and_specs_are_told_apart() -> None:
     assert partitions.of({"spec-id": 0, "partition": [1]}) is first
     assert partitions.of({"spec-id": 1, "partition": [1]}) == Partition(1, "p=1")
     assert partitions.of({"spec-id": 2, "partition": []}) == Partition(2, "")
+
+
+def test_values_that_only_look_alike_are_two_partitions() -> None:
+    partitions = Partitions({0: [("p", "identity")]})
+
+    for one, other in ((None, "null"), (0.0, -0.0)):
+        made = [partitions.of({"spec-id": 0, "partition": [value]}) for value in (one, other)]
+        assert made[0] != made[1]
+
+
+def test_a_spec_by_a_column_that_was_dropped_is_forgotten() -> None:
+    inner = {"type": "struct", "fields": [{"id": 3, "type": "int"}]}
+    told: dict[str, Any] = {
+        "current-schema-id": 1,
+        "schemas": [
+            {"schema-id": 0, "fields": [{"id": 9, "type": "int"}]},
+            {"schema-id": 1, "fields": [{"id": 1, "type": "int"}, {"id": 2, "type": inner}]},
+        ],
+        "partition-specs": [
+            {"spec-id": 0, "fields": []},
+            {"spec-id": 1, "fields": [{"source-id": 3, "transform": "identity"}]},
+            {"spec-id": 2, "fields": [{"source-id": 9, "transform": "identity"}]},
+            {"spec-id": 3, "fields": [{"source-id": 9, "transform": "void"}]},
+            {"spec-id": 4, "fields": [{"source-ids": [1, 9], "transform": "bucket[4]"}]},
+        ],
+    }
+
+    assert forgotten_specs(told) == {2, 4}

@@ -144,7 +144,8 @@ class _Looker:
         try:
             return self._look(ref)
         finally:
-            del self._reading[name_of(ref)]
+            # Not `del`: a dot in a namespace's name makes two tables read as one.
+            self._reading.pop(name_of(ref), None)
 
     def _look(self, ref: TableRef) -> Inspected | Unread:
         try:

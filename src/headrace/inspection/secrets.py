@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 from headrace.logs import REDACTED, is_secret
 
 SECRET_CHARS_MIN = 4  # a shorter one may stand in any word
+# `password=y` behind ? & ; or in brackets, and `{y;z}` as SQL Server takes it.
+_PARAMETER = re.compile(r"(?P<name>[\w.-]+)\s*=\s*(?P<told>\{[^}]*\}|[^&;,)\s]+)")
+_ORACLE = re.compile(r"jdbc:oracle:\w+:[^/@]*/(?P<told>[^@]+)@", re.IGNORECASE)
 
 
 class Redactor:
@@ -20,7 +24,7 @@ class Redactor:
         long = (secret for secret in found if len(secret) >= SECRET_CHARS_MIN)
         self._secrets: Sequence[str] = sorted(long, key=len, reverse=True)
         self._shown = {
-            key: REDACTED if is_secret(key) else self.text(value)
+            key: REDACTED if is_secret(key) else self.text(_blanked(value))
             for key, value in properties.items()
         }
 
@@ -37,24 +41,29 @@ class Redactor:
 
 def _inside(value: str) -> set[str]:
     """Passwords that stand in a URI, as it is written and as it is meant."""
+    found = {value[first:last] for first, last in _places(value)}
+    return found | {unquote(secret) for secret in found} | {one.strip("{}") for one in found}
+
+
+def _blanked(value: str) -> str:
+    """Without its secrets, however short they are."""
+    for first, last in sorted(_places(value), reverse=True):
+        value = f"{value[:first]}{REDACTED}{value[last:]}"
+    return value
+
+
+def _places(value: str) -> set[tuple[int, int]]:
+    """Where in a URI or a connection string secrets stand: from, to. None lies in another."""
+    found = {each.span("told") for each in _PARAMETER.finditer(value) if is_secret(each["name"])}
+    oracle = _ORACLE.match(value)
+    if oracle is not None:
+        found.add(oracle.span("told"))
     try:
-        parts = urlsplit(value.removeprefix("jdbc:"))
-        password, query = parts.password, parts.query
+        password = urlsplit(value.removeprefix("jdbc:")).password
     except ValueError:  # no URI, then
-        return set()
-    found = {password} if password else set[str]()
-    for separator in ("&", ";"):
-        pairs = parse_qsl(query, separator=separator)
-        found.update(told for name, told in pairs if is_secret(name))
-    found.update(_of_parameters(value))
-    return found | {unquote(secret) for secret in found}
-
-
-def _of_parameters(value: str) -> set[str]:
-    """`…;user=x;password=y` as SQL Server's URLs have it, and `?password=y` as it is written."""
-    found: set[str] = set()
-    for part in value.replace("?", ";").replace("&", ";").split(";")[1:]:
-        name, equals, told = part.partition("=")
-        if equals and is_secret(name.strip()):
-            found.add(told)
+        return found
+    if password:
+        first = value.index(f":{password}@") + 1
+        whole = (first, first + len(password))
+        found = {each for each in found if each[1] <= whole[0] or each[0] >= whole[1]} | {whole}
     return found

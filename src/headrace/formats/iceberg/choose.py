@@ -44,6 +44,11 @@ def choose(
     chosen = _Chosen(session, table, {path for paths in bins for path in paths})
     for page in pages(session, table, table.newScan().useSnapshot(snapshot), heard=heard):
         chosen.take(page)
+    if chosen.twice:
+        raise Refused(
+            f"{chosen.twice} is listed twice in snapshot {snapshot} of {ref}, and so are its rows; "
+            "replacing it would take both away; plan again"
+        )
     missing = sorted(chosen.wanted - chosen.tasks.keys())
     if missing:
         told = ", ".join(missing[:_PATHS_TOLD_MAX])
@@ -68,6 +73,7 @@ class _Chosen:
     def __init__(self, session: SparkSession, table: Any, wanted: set[str]) -> None:
         self.wanted = wanted
         self.tasks: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {}
+        self.twice: str | None = None  # a wanted file that was met a second time
         self.users: Counter[DeleteKey] = Counter()
         self._session = session
         version = int(table.operations().current().formatVersion())
@@ -80,6 +86,7 @@ class _Chosen:
             self.users.update(delete_key(one) for one in deletes)
             path = task["data-file"]["file-path"]
             if path in self.wanted:
+                self.twice = path if path in self.tasks else self.twice
                 self.tasks[path] = (task["data-file"], deletes)
                 places.append(place)
         if places and self._lineage:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from headrace.errors import Refused
 from headrace.formats.iceberg.catalogs import metadata_of
-from headrace.formats.iceberg.lost_deletes import would_lose
+from headrace.formats.iceberg.lost_deletes import descends, would_lose
 from headrace.formats.iceberg.records import (
     DeleteKey,
     Inputs,
@@ -50,13 +50,9 @@ class Conflict(Refused):
 
 def find_conflicts(session: SparkSession, table: Any, groups: Sequence[Group]) -> dict[int, str]:
     """The reason for each group that conflicts; nothing for the others."""
-    snapshot = groups[0].bins[0].snapshot
-    if table.snapshot(snapshot) is None:
-        reason = f"snapshot {snapshot}, from which it was planned, was expired"
-        return {group.number: reason for group in groups}
-    if loses_deletes(session, table, groups):
-        reason = "an equality delete came meanwhile that the commit would lose"
-        return {group.number: reason for group in groups}
+    of_all = _of_all(session, table, groups)
+    if of_all is not None:
+        return {group.number: of_all for group in groups}
     planned = {
         task["data-file"]["file-path"]: _applied(task, inputs.deletes)
         for group in groups
@@ -75,6 +71,19 @@ def find_conflicts(session: SparkSession, table: Any, groups: Sequence[Group]) -
         if reason is not None:
             reasons[group.number] = reason
     return reasons
+
+
+def _of_all(session: SparkSession, table: Any, groups: Sequence[Group]) -> str | None:
+    """A reason that every group has."""
+    snapshot = groups[0].bins[0].snapshot
+    if table.snapshot(snapshot) is None:
+        return f"snapshot {snapshot}, from which it was planned, was expired"
+    if not descends(metadata_of(session, table), snapshot):
+        # What came since can't be told from its history, and so Iceberg refuses it every time.
+        return f"snapshot {snapshot}, from which it was planned, was rolled back or cut off"
+    if loses_deletes(session, table, groups):
+        return "an equality delete came meanwhile that the commit would lose"
+    return None
 
 
 def loses_deletes(session: SparkSession, table: Any, groups: Sequence[Group]) -> bool:

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.formats.iceberg.token import COMMIT
-
 Snapshot = Mapping[str, Any]
 
 
@@ -29,6 +27,14 @@ def would_lose(metadata: Mapping[str, Any], *, planned: int, replaced: int) -> b
     return any(sequence < oldest for sequence in came)
 
 
+def descends(metadata: Mapping[str, Any], planned: int) -> bool:
+    """Does the history of the table as it is now lead back to the planned snapshot?"""
+    snapshots = {one["snapshot-id"]: one for one in metadata.get("snapshots", ())}
+    current = metadata.get("current-snapshot-id")
+    since = _since(snapshots, current, planned)
+    return planned == (since[-1].get("parent-snapshot-id") if since else current)
+
+
 def _since(
     snapshots: Mapping[int, Snapshot], current: int | None, planned: int
 ) -> Sequence[Snapshot]:
@@ -41,17 +47,16 @@ def _since(
 
 
 def _oldest_kept(planned: Snapshot | None, since: Sequence[Snapshot], replaced: int) -> int | None:
-    """The lowest sequence number known to be of a file that stays; None: none is known."""
-    if any(_count(one, "deleted-data-files") and not _is_ours(one) for one in since):
+    """The lowest sequence number known to be of a file that stays; None: none is known.
+
+    Whoever took files away may have given them back with a number younger than the plan, another
+    Headrace on the same table too: then nothing is known of those that stay.
+    """
+    if any(_count(one, "deleted-data-files") for one in since):
         return None
     if planned is not None and _count(planned, "total-data-files") > replaced:
         return _sequence(planned)
     return min((_sequence(one) for one in since if _count(one, "added-data-files")), default=None)
-
-
-def _is_ours(snapshot: Snapshot) -> bool:
-    """Another commit of a process: what it took away it gave back with the old number."""
-    return snapshot["summary"].get("operation") == "replace" and COMMIT in snapshot["summary"]
 
 
 def _count(snapshot: Snapshot, name: str) -> int:

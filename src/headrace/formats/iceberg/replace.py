@@ -32,7 +32,7 @@ from headrace.formats.iceberg.records import (
     delete_key,
     references,
 )
-from headrace.formats.iceberg.rewrite import check_same_table
+from headrace.formats.iceberg.rewrite import check_same_table, home_of
 from headrace.formats.iceberg.sweep import lists_prefixes, marker_of, paths_inside
 from headrace.formats.iceberg.token import Spent, SpentBy
 from headrace.model.epoch import COMMIT_DEADLINE_S
@@ -253,7 +253,7 @@ def discard(session: SparkSession, ref: TableRef, at: ProcessAt) -> int:
     if spent is None:
         raise Refused(f"{at.token} is not spent at {ref}; nothing was deleted")
     table = load_table(session, ref)
-    io, folder = table.io(), at.process_folder(str(table.location()))
+    io, folder = table.io(), at.process_folder(home_of(table))
     if not lists_prefixes(session, io):
         log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
         return 0
@@ -271,7 +271,7 @@ def unclaimed(
 ) -> frozenset[str]:
     """What the process staged beside these files: rewrites of executions that were lost. Cheap."""
     table = load_table(session, ref)
-    io, folder = table.io(), at.process_folder(str(table.location()))
+    io, folder = table.io(), at.process_folder(home_of(table))
     if not lists_prefixes(session, io):
         return frozenset()
     marker = marker_of(folder)

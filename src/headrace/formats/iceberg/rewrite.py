@@ -27,13 +27,17 @@ from headrace.formats.iceberg.records import Inputs, Rewritten, file_record, tas
 BINS_PER_JOB_MAX = 64
 ROLL_SLACK = 1.5  # a bin of the target's size may come out larger; better so than a crumb of it
 ONE_SPLIT_BYTES = 1 << 50
+LONG_MAX = 2**63 - 1  # of Java; a target may be as large, to mean one file whatever its size
 FAST_ZSTD_LEVEL = "1"  # a fifth less work than the default for files of the same size
 
 _TABLE_CACHE = "org.apache.iceberg.spark.SparkTableCache"
 _TASK_SETS = "org.apache.iceberg.spark.ScanTaskSetManager"
 _COORDINATOR = "org.apache.iceberg.spark.FileRewriteCoordinator"
+_DATA_PATH = "write.data.path"
+_CASE_SENSITIVE = "spark.sql.caseSensitive"
 _OWN_NAMES = "write.location-provider.impl"  # files may then be called in other ways
-_PLACE = re.compile(r"/(\d{5,})-\d+-[^/]*$")
+# `PLACE-TASK-UUID-…`, which object storage without partition paths puts behind a hash of digits.
+_PLACE = re.compile(r"[/-](\d{5,})-\d+-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[^/]*$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,9 @@ class _Write:
     """Where and how one call of `rewrite` writes."""
 
     session: SparkSession
+    # What is read: executors may load its metadata, to find a column that was dropped and that an
+    # equality delete still speaks of. A transaction has no metadata file.
+    table: Any
     staged: Any  # the table of an open transaction, with a folder of its own for data
     execution: str
     options: Mapping[str, str]
@@ -59,11 +66,12 @@ def rewrite(
     for inputs in bins:
         check_same_table(table, ref, inputs)
     transaction = table.newTransaction()
-    folder = at.folder(str(table.location())).rstrip("/")
-    transaction.updateProperties().set("write.data.path", folder).commit()
+    folder = at.folder(home_of(table)).rstrip("/")
+    transaction.updateProperties().set(_DATA_PATH, folder).commit()
     properties = dict(table.properties())
-    options = {"target-file-size-bytes": str(int(target_bytes * ROLL_SLACK))} | _level(properties)
-    write = _Write(session, transaction.table(), at.execution, options)
+    roll_bytes = min(int(target_bytes * ROLL_SLACK), LONG_MAX)
+    options = {"target-file-size-bytes": str(roll_bytes)} | _level(properties)
+    write = _Write(session, table, transaction.table(), at.execution, options)
     spec = int(table.spec().specId())
     made: dict[int, Rewritten] = {}
     most = 1 if _OWN_NAMES in properties else BINS_PER_JOB_MAX
@@ -75,6 +83,11 @@ def rewrite(
     return [made[inputs.number] for inputs in bins]
 
 
+def home_of(table: Any) -> str:
+    """Below which processes stage: where the table wants its data, else where it lies itself."""
+    return str(table.properties().get(_DATA_PATH) or table.location())
+
+
 def check_same_table(table: Any, ref: TableRef, inputs: Inputs) -> None:
     if str(table.uuid()) != inputs.uuid:
         raise Refused(
@@ -84,8 +97,9 @@ def check_same_table(table: Any, ref: TableRef, inputs: Inputs) -> None:
 
 def _level(properties: Mapping[str, str]) -> dict[str, str]:
     """The table's own compression, where it has an opinion."""
-    said = properties.get("write.parquet.compression-codec", "zstd").lower() != "zstd"
-    if said or "write.parquet.compression-level" in properties:
+    parquet = properties.get("write.format.default", "parquet").lower() == "parquet"
+    zstd = properties.get("write.parquet.compression-codec", "zstd").lower() == "zstd"
+    if not (parquet and zstd) or "write.parquet.compression-level" in properties:
         return {}
     return {"compression-level": FAST_ZSTD_LEVEL}
 
@@ -102,8 +116,9 @@ def _run(write: _Write, bins: Sequence[Inputs], *, moved: bool) -> list[Rewritte
     coordinator = singleton(write.session, _COORDINATOR)
     with ExitStack() as stack:
         stack.enter_context(active(write.session))
+        stack.enter_context(_names_as_they_are(write.session))
         frames = [stack.enter_context(_read(write, inputs)) for inputs in bins]
-        stack.enter_context(_known(write, name))
+        stack.enter_context(_known(write.session, name, write.staged))
         stack.callback(coordinator.clearRewrite, write.staged, name)
         frame = reduce(DataFrame.unionAll, frames)
         frame.write.format("iceberg").options(**options).mode("append").save(name)
@@ -115,10 +130,21 @@ def _run(write: _Write, bins: Sequence[Inputs], *, moved: bool) -> list[Rewritte
 
 
 @contextmanager
-def _known(write: _Write, name: str) -> Generator[None]:
-    """The staged table is found by Spark under this name, which nobody else knows."""
-    cache = singleton(write.session, _TABLE_CACHE)
-    cache.add(name, write.staged)
+def _names_as_they_are(session: SparkSession) -> Generator[None]:
+    """Iceberg tells columns `id` and `ID` apart; without this Spark finds both ambiguous."""
+    before = session.conf.get(_CASE_SENSITIVE)
+    session.conf.set(_CASE_SENSITIVE, "true")
+    try:
+        yield
+    finally:
+        session.conf.set(_CASE_SENSITIVE, str(before))
+
+
+@contextmanager
+def _known(session: SparkSession, name: str, table: Any) -> Generator[None]:
+    """The table is found by Spark under this name, which nobody else knows."""
+    cache = singleton(session, _TABLE_CACHE)
+    cache.add(name, table)
     try:
         yield
     finally:
@@ -130,14 +156,14 @@ def _read(write: _Write, inputs: Inputs) -> Generator[DataFrame]:
     """The rows of one bin that are not deleted, in one split; for v3 with their lineage."""
     name = uuid.uuid4().hex
     sets = singleton(write.session, _TASK_SETS)
-    tasks = tasks_of(write.session, write.staged, inputs.tasks, inputs.deletes)
-    with _known(write, name):
-        sets.stageTasks(write.staged, name, tasks)
+    tasks = tasks_of(write.session, write.table, inputs.tasks, inputs.deletes)
+    with _known(write.session, name, write.table):
+        sets.stageTasks(write.table, name, tasks)
         try:
             reader = write.session.read.format("iceberg").option("file-open-cost", "0")
             yield reader.option("split-size", str(ONE_SPLIT_BYTES)).load(name)
         finally:
-            sets.removeTasks(write.staged, name)
+            sets.removeTasks(write.table, name)
 
 
 def _dealt(
@@ -152,7 +178,7 @@ def _dealt(
 
 def _place(path: str) -> int:
     found = _PLACE.search(path)
-    if found is None:
+    if found is None or int(found[1]) >= BINS_PER_JOB_MAX:
         raise HeadraceError(f"{path} does not tell which Spark task wrote it; nothing was replaced")
     return int(found[1])
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.errors import Refused
 from headrace.formats.iceberg.catalogs import TableRef, columns_of, load_table, metadata_of
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_message, jvm
-from headrace.formats.iceberg.partitions import Partitions, specs_of
+from headrace.formats.iceberg.partitions import Partitions, forgotten_specs, specs_of
 from headrace.formats.iceberg.records import (
     DeleteKey,
     Heard,
@@ -90,7 +90,8 @@ def scan(
 ) -> TableFiles:
     """Every file of the current snapshot; with a filter those that may hold rows it is true for.
 
-    With a filter, a delete file may apply to further files than those that are told.
+    With a filter, a delete file may apply to further files than those that are told. Files of a
+    spec by a column that was dropped are not told: nobody can replace them.
     """
     table = load_table(session, ref)
     metadata = metadata_of(session, table)
@@ -128,6 +129,7 @@ class _Found:
         self._ref = ref
         self._order = int(metadata.get("default-sort-order-id", UNSORTED))
         self._partitions = Partitions(specs_of(metadata))
+        self._forgotten = forgotten_specs(metadata)
         self._places: dict[DeleteKey, int] = {}
         self._applied: dict[tuple[int, ...], tuple[int, ...]] = {}
 
@@ -139,7 +141,8 @@ class _Found:
             )
         places = [self._place(record) for record in page.deletes]
         for task in page.tasks:
-            self.files.append(self._file(task, places))
+            if int(task["data-file"]["spec-id"]) not in self._forgotten:
+                self.files.append(self._file(task, places))
 
     def _file(self, task: Record, places: Sequence[int]) -> DataFile:
         record = task["data-file"]

@@ -166,9 +166,10 @@ def _gaining_bins(
     deletes = DeleteIndex(table)
     classes = Classifier(deletes, settings)
     candidates: dict[Partition, list[DataFile]] = {}
+    untouched = _listed_twice(table.files).union(left_out)
     for file in table.files:
         found = due.get(file.partition)
-        if found is None or found.type is None or file.path in left_out:
+        if found is None or found.type is None or file.path in untouched:
             continue
         if _wanted(file, classes.of(file), found.type, settings):
             candidates.setdefault(file.partition, []).append(file)
@@ -178,6 +179,13 @@ def _gaining_bins(
         for partition, files in candidates.items()
         if (bins := [b for b in packer.pack(files) if _gains(b, due[partition].type)])
     }
+
+
+def _listed_twice(files: Sequence[DataFile]) -> set[str]:
+    """A writer may have added one file two times, and its rows count twice. Replacing it would
+    take both away, and give back as many as there are bins that hold it."""
+    seen: set[str] = set()
+    return {file.path for file in files if file.path in seen or seen.add(file.path)}
 
 
 def _wanted(

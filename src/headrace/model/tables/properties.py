@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 INTEGER_MAX = 2**63 - 1  # what a store's column holds
+# Beyond it nothing ever comes, and added to a time it still fits: Long.MAX is said for "never".
+DURATION_MAX_MS = 2**62
 _DURATION = re.compile(r"(-?\d{1,19})\s*(ms|s|min|h|d)?", re.ASCII | re.IGNORECASE)
 _WHOLE = re.compile(r"[+-]?\d{1,19}", re.ASCII)
 _UNITS_MS: Mapping[str, int] = {
@@ -122,7 +124,7 @@ def duration_ms() -> Parser:
         if found is None:
             return None
         number = int(found[1]) * _UNITS_MS[(found[2] or "ms").lower()]
-        return max(number, -1) if number <= INTEGER_MAX else None
+        return min(max(number, -1), DURATION_MAX_MS) if number <= INTEGER_MAX else None
 
     return Parser("milliseconds, or a number with ms, s, min, h or d; -1 for never", read)
 

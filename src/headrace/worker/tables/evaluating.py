@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 ERROR_CHARACTERS_MAX = 2_000
 # What a table's metadata can do to whoever reads it. A JVM that has died is none of these.
-_BROKEN = (HeadraceError, *JAVA_ERRORS, ValueError, LookupError, TypeError)
+_BROKEN = (HeadraceError, *JAVA_ERRORS, ValueError, LookupError, TypeError, ArithmeticError)
 
 
 def evaluate_tables(work: Work, told: EvaluatePayload) -> Evaluated:

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from headrace.errors import HeadraceError, Refused
 from headrace.formats.iceberg.catalogs import TableRef
 from headrace.formats.iceberg.choose import choose
+from headrace.formats.iceberg.commit import look
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_told
 from headrace.formats.iceberg.records import Inputs, Rewritten
 from headrace.formats.iceberg.rewrite import rewrite
@@ -36,6 +37,7 @@ def rewrite_bins(work: Work, told: RewritePayload) -> RewriteResult:
     ref = work.ref(told.table)
     work.begins(f"choosing {len(told.bins)} bins of {ref}")
     work.check_there(ref, told.process)
+    _check_unspent(work, told, ref)
     inputs = chosen(work, ref, told.process.snapshot, told.bins)
     # Under this name rows are counted while Spark writes them, and count as signs of life.
     work.execution.says(RUNNING, expected=sum(each.rows for each in inputs))
@@ -49,6 +51,16 @@ def rewrite_bins(work: Work, told: RewritePayload) -> RewriteResult:
         return _one_by_one(work, told, ref, inputs)
     seam("table rewrite staged")
     return RewriteResult(rewritten=tuple(_json(each) for each in made))
+
+
+def _check_unspent(work: Work, told: RewritePayload, ref: TableRef) -> None:
+    """What is staged after the end of its process nobody would commit, nor delete."""
+    if look(work.session, ref, work.at(told.process).commit_at) is not None:
+        raise Refused(
+            f"process {told.process.number} of {ref} has ended: the table says that its token, or "
+            "a later one, is spent; nothing was rewritten. If the store was restored from a "
+            "backup, its numbers are used up to there; it goes on once they are passed"
+        )
 
 
 def chosen(work: Work, ref: TableRef, snapshot: int, bins: Sequence[BinTold]) -> list[Inputs]:
