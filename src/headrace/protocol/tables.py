@@ -204,6 +204,7 @@ class Planned(Message):
     gain: GainTold | None = None
     done: dict[str, TypeName] = Field(default_factory=dict[str, TypeName])  # by `spec/path`
     left: int = 0  # partitions with bins that wait for another process
+    spent: int = 0  # the highest number of a process that the table itself knows of
     left_out: tuple[str, ...] = ()
     chosen: Chosen = Chosen()
     retries: int = 5

@@ -92,6 +92,14 @@ def test_another_catalog_of_the_same_name_is_refused(
             {"properties": {**JDBC, "uri": "jdbc:postgresql://db/lake?user=me&password=pw"}},
             "a password in its URI",
         ),
+        (
+            {"properties": {**JDBC, "uri": "jdbc:oracle:thin:scott/tiger@//db:1521/lake"}},
+            "a password in its URI",
+        ),
+        (
+            {"properties": {**JDBC, "uri": "jdbc:mysql://(host=db,user=me,password=pw)/lake"}},
+            "a password in its URI",
+        ),
         ({"properties": {**JDBC, "jdbc.password": REDACTED}}, "is redacted; give its value"),
         ({"properties": {**JDBC, "a": "\0"}}, "none of them is NUL"),
         ({"group": "a b"}, "group 'a b' can't be used"),

@@ -39,6 +39,15 @@ def test_a_plan_becomes_a_process_with_its_tasks_and_the_tables_status(bench: Be
     assert bench.take() == [], "nobody may claim them before their table's share allows it"
 
 
+def test_a_store_that_forgot_some_processes_counts_on_from_what_the_table_knows(
+    bench: Bench,
+) -> None:
+    process = bench.plan(spent=41)
+
+    assert bench.lakes.read_process(process).number == 42
+    assert bench.status().processes == 42
+
+
 def test_a_plan_that_gains_nothing_makes_no_process(bench: Bench) -> None:
     bench.begin()
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import parse_qsl, urlsplit
 
 from headrace.coordinator.commands import NAME
 from headrace.errors import BadSetting
 from headrace.jobfile.suggest import hint
 from headrace.logs import is_secret
 from headrace.model.tables.settings import PROPERTIES, OptimizingSettings
+from headrace.redaction import secret_places
 
 # By type: properties without which nobody reaches such a catalog.
 TYPES: Mapping[str, tuple[str, ...]] = {
@@ -26,7 +26,6 @@ TYPES: Mapping[str, tuple[str, ...]] = {
 PROPERTIES_MAX = 100  # of one catalog
 VALUE_MAX = 4000  # characters
 FILTER_MAX = 500  # characters
-_USERINFO = re.compile(r"//[^/?#@]*:[^/?#@]+@")
 
 
 def check_name(what: str, name: str) -> None:
@@ -69,20 +68,12 @@ def check_properties(name: str, properties: Mapping[str, str]) -> None:
     if "type" in properties:
         raise BadSetting(f"catalog {name!r} has its type already; leave property 'type' out")
     for key, value in properties.items():
-        if not is_secret(key) and _shows_password(value):
+        if not is_secret(key) and secret_places(value):
             raise BadSetting(
                 f"property {key!r} of catalog {name!r} has a password in its URI, where everybody "
                 "who looks at the catalog would read it; take it out and give it as a property of "
                 "its own, e.g. --property jdbc.password=…"
             )
-
-
-def _shows_password(value: str) -> bool:
-    if _USERINFO.search(value):
-        return True
-    # A JDBC address is a URI behind the word jdbc:, and its parameters may stand behind ; or &.
-    query = urlsplit(value.removeprefix("jdbc:")).query or value.partition(";")[2]
-    return any(is_secret(key) for key, _ in parse_qsl(query.replace(";", "&")))
 
 
 def check_defaults(name: str, defaults: Mapping[str, str]) -> None:

@@ -105,11 +105,12 @@ def held_off(standing: Standing, now_ms: int) -> Iterator[Finding]:
     process = standing.process
     if process is not None and process.settling:
         since_ms = process.settling_since_ms or now_ms
+        latest_ms = since_ms + SETTLE_TIMEOUT_S * 1000  # later, if the leader changes meanwhile
         yield waits(
             "settlement",
             f"process {process.number} is settling since {utc(since_ms)}: a coordinator stopped "
             "while it committed, and the table is asked whether the commit is in it; nothing else "
-            f"is planned until then, {until(since_ms + SETTLE_TIMEOUT_S * 1000, now_ms)} at the latest",
+            f"is planned until then, {until(latest_ms, now_ms)} at the latest",
         )
 
 

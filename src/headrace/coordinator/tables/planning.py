@@ -114,7 +114,8 @@ def _begin_process(
     """Called like the task that planned it: said twice, it begins once."""
     assert found.type is not None
     assert found.snapshot is not None
-    kind, process_id, number = OptimizingType[found.type], task.id, table.processes + 1
+    kind, process_id = OptimizingType[found.type], task.id
+    number = max(table.processes, found.spent) + 1
     kept = found.model_dump(mode="json", exclude={"tasks", "left_out"})
     bins = sum(len(rewritten) for rewritten in found.tasks)
     processes.begin(

@@ -6,9 +6,10 @@ also refuses every earlier one. So a table keeps one property, however often it 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.formats.iceberg.token import CommitAt
+from headrace.formats.iceberg.token import NOTHING_SPENT, CommitAt
 from headrace.model.deadline import Moment
 from headrace.model.epoch import EpochAt
 
@@ -42,3 +43,10 @@ class ProcessAt:
     def process_folder(self, location: str) -> str:
         """Where all executions of all tasks of this process stage."""
         return self.commit_at.epoch_folder(location)
+
+
+def spent_number(properties: Mapping[str, str], owner: str) -> int:
+    """The highest number that a table with these properties knows of; 0: none. A store that was
+    restored from a backup counts on from there: an old number would be taken for done."""
+    key = ProcessAt(owner, 0, "").commit_at.mark_key
+    return max(0, int(properties.get(key, NOTHING_SPENT)))

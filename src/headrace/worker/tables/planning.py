@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from headrace.errors import Refused
 from headrace.formats.iceberg.catalogs import TableMissing, TableRef
+from headrace.formats.iceberg.process import spent_number
 from headrace.formats.iceberg.scan import Probe, probe, scan
 from headrace.model.tables.bins import Bin
 from headrace.model.tables.evaluate import Evaluated, evaluate, forced
@@ -41,6 +42,7 @@ def plan_table(work: Work, told: PlanPayload) -> Planned:
         retries=settings.execute_retries,
         allow_partial_commit=settings.allow_partial_commit,
         target_bytes=settings.target_size_bytes,
+        spent=spent_number(seen.properties, told.table.id),
     )
     if not settings.enabled and told.at_least is None:
         return _nothing(base, "self-optimizing.enabled is false")
