@@ -42,6 +42,8 @@ def commands(group: TyperGroup | None = None, path: str = "headrace") -> Iterato
         if command.hidden:
             continue
         if isinstance(command, TyperGroup):
+            if command.invoke_without_command:
+                yield f"{path} {name}", command
             yield from commands(command, f"{path} {name}")
         else:
             yield f"{path} {name}", command
@@ -52,8 +54,8 @@ _Command = tuple[str, TyperCommand | TyperGroup]
 
 def _cli_page() -> Iterator[str]:
     yield "# Commands\n"
-    yield "Options of `headrace` itself stand before the command: `headrace --verbose workers`."
-    yield "`--output` alone may stand after it, too: `headrace workers --output json`."
+    yield "Options of `headrace` itself stand before the command: `headrace --verbose worker list`."
+    yield "`--output` alone may stand after it, too: `headrace worker list --output json`."
     yield "What the exit codes mean: [errors and exit codes](errors.md)."
     for path, command in commands():
         yield f"\n## `{path}`\n\n{inspect.cleandoc(command.help or '')}\n"
@@ -67,7 +69,8 @@ def _parameter_row(parameter: TyperArgument | TyperOption) -> str:
     if isinstance(parameter, TyperArgument):
         name = f"`{parameter.metavar or (parameter.name or '').upper()}`"
     else:
-        name = ", ".join(f"`{option}`" for option in sorted(parameter.opts, reverse=True))
+        every = [*sorted(parameter.opts, reverse=True), *parameter.secondary_opts]
+        name = ", ".join(f"`{option}`" for option in every)
         name += f" {parameter.metavar}" if parameter.metavar else ""
     return _row(name, _default(parameter), _cell(parameter.help or ""))
 

@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 import httpx2
 from pydantic import BaseModel, JsonValue, ValidationError
 
+from headrace.client_groups import GroupCalls
 from headrace.client_tables import TableCalls
 from headrace.errors import (
     BadSetting,
@@ -36,8 +37,6 @@ from headrace.views import (
     LogList,
     SavepointDeleted,
     View,
-    WorkerList,
-    WorkerView,
 )
 
 CONNECT_TIMEOUT_S = 3.0
@@ -51,7 +50,7 @@ HISTORY_SHOWN = 100  # runs, when nobody says how many
 V = TypeVar("V", bound=View)
 
 
-class Client(TableCalls):
+class Client(TableCalls, GroupCalls):
     """Talks to the first coordinator of `urls` that answers, and stays with it."""
 
     def __init__(
@@ -137,9 +136,6 @@ class Client(TableCalls):
         given = {"tail": tail, "after": after}
         query = urlencode({key: value for key, value in given.items() if value is not None})
         return self._call(LogList, "GET", f"{_of(job_id)}/logs?{query}")
-
-    def workers(self) -> tuple[WorkerView, ...]:
-        return self._call(WorkerList, "GET", "/v1/workers").workers
 
     def _call(self, view: type[V], method: str, path: str, *, json: Any = None) -> V:
         tried: dict[str, str] = {}

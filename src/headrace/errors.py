@@ -10,6 +10,7 @@ HeadraceError
 │   ├── IllegalTransition
 │   ├── StoreRefused            a store this program may not open
 │   │   └── ProgramTooOld           newer programs have changed it so that this one may not
+│   ├── LaunchOver              a worker whose launch was replaced or released     exit 72
 │   ├── JavaMissing             no Java, or one that Spark does not run on
 │   ├── PortInUse
 │   ├── Unauthorized            401
@@ -98,6 +99,10 @@ class StoreRefused(Refused):
 
 class ProgramTooOld(StoreRefused):
     """The store was upgraded, and this program may neither lead nor write there (L4)."""
+
+
+class LaunchOver(Refused):
+    """A worker was started for a launch that is not wanted any more; it ends, and harms nobody."""
 
 
 class JavaMissing(Refused):

@@ -125,6 +125,11 @@ class WorkerView(View):
     registered_at_ms: int
     seen_at_ms: int
     executions: tuple[str, ...] = ()
+    resource: str | None = None  # what it was started for; None: somebody started it by hand
+    launch: int = 0  # which start of that
+    memory_mb: int = 0  # 0: it did not say
+    drain_since_ms: int | None = None  # since when it is given nothing more
+    next: str = ""  # what the keeper does about it
 
 
 class JobList(View):

@@ -25,6 +25,11 @@ WORKER = {
     "registered_at_ms": 1_700_000_000_000,
     "seen_at_ms": 1_700_000_000_000,
     "executions": ["t1.1"],
+    "resource": None,
+    "launch": 0,
+    "memory_mb": 2048,
+    "drain_since_ms": None,
+    "next": "works",
 }
 
 

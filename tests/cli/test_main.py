@@ -16,6 +16,7 @@ from headrace.errors import (
     CoordinatorUnavailable,
     JavaMissing,
     JobFailed,
+    LaunchOver,
     LeaderFenced,
     Refused,
     StoreUnavailable,
@@ -36,9 +37,12 @@ COMMANDS = (
     ("table",),
     *(("table", name) for name in ("list", "show", "explain", "history", "plan", "optimize")),
     *(("table", name) for name in ("cancel", "pause", "resume", "block", "unblock")),
+    ("group",),
+    *(("group", name) for name in ("create", "list", "show", "set", "scale", "delete")),
     ("workers",),
     ("coordinator",),
     ("worker",),
+    *(("worker", name) for name in ("list", "show", "drain", "logs", "release")),
     ("inspect",),
     ("doctor",),
 )
@@ -100,6 +104,7 @@ def leaving(
     [
         (Refused("no"), 2),
         (JavaMissing("no"), 2),
+        (LaunchOver("no"), 72),
         (JobFailed("no"), 1),
         (StoreUnavailable("no"), 75),
         (CoordinatorUnavailable("no"), 75),
@@ -135,9 +140,9 @@ def test_anything_else_is_a_bug_and_says_where_its_traceback_lies(
 
 def test_an_interrupt_leaves_with_130(tmp_path: Path) -> None:
     code = (
-        "import headrace.cli.jobs as jobs, headrace.cli.main as main, sys\n"
+        "import headrace.cli.workers as workers, headrace.cli.main as main, sys\n"
         "def stop(*_): raise KeyboardInterrupt\n"
-        "jobs.client_of = stop; sys.argv = ['headrace', 'workers']; main.main()"
+        "workers.client_of = stop; sys.argv = ['headrace', 'workers']; main.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

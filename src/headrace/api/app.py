@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from headrace import __version__
 from headrace.api import errors
 from headrace.api.auth import Guard
-from headrace.api.routes import catalogs, history, jobs, logs, system, tables
+from headrace.api.routes import catalogs, groups, history, jobs, logs, resources, system, tables
 from headrace.api.routes.workers import WorkerProtocol
 from headrace.coordinator.service import Coordinator
 
@@ -34,6 +34,8 @@ def make_app(coordinator: Coordinator, *, token: str | None) -> ASGIApp:
     app.include_router(history.router)
     app.include_router(catalogs.router)
     app.include_router(tables.router)
+    app.include_router(groups.router)
+    app.include_router(resources.router)
     app.include_router(system.router)
     errors.install(app)
     served = WorkerProtocol(app, coordinator)

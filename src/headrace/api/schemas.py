@@ -50,3 +50,27 @@ class PlanDry(Body):
 class Block(Body):
     reason: str
     seconds: int
+
+
+class CreateGroup(Body):
+    name: str
+    container: str = "external"
+    min_parallelism: int = 0
+    memory_mb: int = 0
+    policy: str | None = None
+    properties: dict[str, str] = Field(default_factory=dict[str, str])
+
+
+class ChangeGroup(Body):
+    """What is given is changed. None for a value takes a property away, "" takes the policy."""
+
+    container: str | None = None
+    min_parallelism: int | None = None
+    memory_mb: int | None = None
+    policy: str | None = None
+    properties: dict[str, str | None] = Field(default_factory=dict[str, str | None])
+
+
+class ScaleGroup(Body):
+    threads: int
+    key: Annotated[str, Field(min_length=1, max_length=100)] | None = None

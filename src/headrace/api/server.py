@@ -66,7 +66,10 @@ def serve_coordinator(
         )
     with _listen(host, port) as sock:
         address = advertise or _address(host, sock)
-        coordinator = Coordinator(replace(options, address=address), SystemClock(), RandomIds())
+        # Workers that we start must find us, and have been told of the others if there are any.
+        groups = replace(options.groups, coordinators=options.groups.coordinators or (address,))
+        told = replace(options, address=address, groups=groups)
+        coordinator = Coordinator(told, SystemClock(), RandomIds())
         if address_file is not None:
             _write(address_file, address)
         log.info("coordinator serves", extra={"address": address})

@@ -28,7 +28,6 @@ from headrace.views import (
     PipelineView,
     ProgressView,
     SavepointView,
-    WorkerView,
 )
 
 # As users know them.
@@ -212,23 +211,3 @@ def _progress_view(progress: Mapping[str, Any]) -> ProgressView:
         rows=progress["rows"],
         rows_expected=progress["rows_expected"],
     )
-
-
-def worker_views(conn: Connection) -> Sequence[WorkerView]:
-    found = workers.registered(conn)
-    held = claims.assigned_to(conn, [worker.id for worker in found])
-    return [
-        WorkerView(
-            id=worker.id,
-            group=worker.group,
-            slots=worker.slots,
-            host=worker.host,
-            pid=worker.pid,
-            version=worker.version,
-            spark_application=worker.spark_application,
-            registered_at_ms=worker.registered_at_ms,
-            seen_at_ms=worker.seen_at_ms,
-            executions=tuple(t.claim.execution for t in held if t.worker_id == worker.id),
-        )
-        for worker in found
-    ]

@@ -6,6 +6,7 @@
 2    refused: the request is wrong, repeating it will not help
 70   a bug of ours; the line says where its traceback lies
 71   the JVM of a worker has died; the worker may be started again
+72   the launch that a worker was started for was replaced or released; nothing is to be done
 75   something outside is down, repeating it later may help
 130  interrupted: Ctrl-C, or SIGINT
 143  ended by SIGTERM; a coordinator or worker that stopped cleanly on it exits 0
@@ -18,7 +19,7 @@ import tempfile
 import traceback
 from typing import TYPE_CHECKING, NoReturn
 
-from headrace.errors import HeadraceError, JobFailed, Refused, SparkDied, Unavailable
+from headrace.errors import HeadraceError, JobFailed, LaunchOver, Refused, SparkDied, Unavailable
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -28,6 +29,7 @@ SOME_FAILED = 1  # of a command that looks at many things, and tells which
 REFUSED = 2
 BUG = 70
 SPARK_DIED = 71
+LAUNCH_OVER = 72
 UNAVAILABLE = 75
 INTERRUPTED = 130
 
@@ -38,6 +40,8 @@ def exit_code(error: HeadraceError) -> int:
     match error:
         case JobFailed():
             return JOB_FAILED
+        case LaunchOver():
+            return LAUNCH_OVER
         case Refused():
             return REFUSED
         case SparkDied():

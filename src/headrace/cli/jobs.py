@@ -1,4 +1,4 @@
-"""headrace job …, headrace workers: look at what coordinators know."""
+"""headrace job …: look at what coordinators know."""
 
 from __future__ import annotations
 
@@ -163,20 +163,6 @@ def checkpoints(
     from headrace.cli.summary import checkpoints_table
 
     show_all(cli, views, lambda: checkpoints_table(views), none="no checkpoints yet")
-
-
-def workers(
-    ctx: typer.Context,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
-    """List workers and what they run."""
-    cli = Context.of(ctx, output)
-    views = client_of(cli, coordinator, home).workers()
-    from headrace.cli.summary import workers_table
-
-    show_all(cli, views, lambda: workers_table(views), none="no workers")
 
 
 def _show(cli: Context, view: JobView) -> None:

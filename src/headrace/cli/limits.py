@@ -18,6 +18,8 @@ STATE_CLEANUP_DELAY_MS = 60_000
 HISTORY_EXPIRE_MIN = 1440
 SAVEPOINT_EXPIRE_H = 168
 COMMIT_DEADLINE_S = 3600.0
+REFRESH_TABLES_S = 60.0
+REFRESH_CATALOGS_S = 180.0
 MINUTE_MS = 60_000
 HOUR_MS = 3_600_000
 YEAR_H = 8784
@@ -65,6 +67,24 @@ CommitDeadline = Annotated[
         max=7 * 86_400,
     ),
 ]
+RefreshTables = Annotated[
+    float,
+    typer.Option(
+        "--refresh-tables-interval",
+        help="Seconds between two looks at a lake table.",
+        min=1,
+        max=86_400,
+    ),
+]
+RefreshCatalogs = Annotated[
+    float,
+    typer.Option(
+        "--refresh-catalogs-interval",
+        help="Seconds between two looks into a catalog for tables that came or went.",
+        min=1,
+        max=86_400,
+    ),
+]
 Strategy = Annotated[
     ScheduleStrategy,
     typer.Option(case_sensitive=False, help="What a job does that can't have all its slots now."),
@@ -78,10 +98,12 @@ def coordinator_options(
     heartbeat_timeout_s: float,
     stall_timeout_s: float,
     schedule: ScheduleStrategy,
+    refresh_tables_s: float,
+    refresh_catalogs_s: float,
     **kept: int,
 ) -> Options:
     """`kept`: the fields of Retention."""
-    from headrace.coordinator.options import Options
+    from headrace.coordinator.options import Options, TableOptions
     from headrace.model.cleanup import Retention
 
     return Options(
@@ -92,4 +114,7 @@ def coordinator_options(
         stall_timeout_s=stall_timeout_s,
         retention=Retention(**kept),
         schedule=schedule,
+        tables=TableOptions(
+            refresh_ms=round(refresh_tables_s * 1000), discover_ms=round(refresh_catalogs_s * 1000)
+        ),
     )

@@ -155,7 +155,10 @@ class Machine:
             command(*arguments),
             log=self._logs / f"{name}.log",
             output=self._logs / f"{name}.out",
-            environment=child_environment(PYTHONUNBUFFERED="1"),
+            # Containers of the coordinator keep what is theirs below its home.
+            environment=child_environment(
+                PYTHONUNBUFFERED="1", HEADRACE_HOME=str(self._shape.home)
+            ),
             clock=self._clock,
         )
         self._children[name].start()

@@ -11,7 +11,19 @@ from typing import Annotated
 import typer
 
 from headrace import __version__
-from headrace.cli import catalogs, doctor, exits, inspect, jobs, run, serve, tables, up
+from headrace.cli import (
+    catalogs,
+    doctor,
+    exits,
+    groups,
+    inspect,
+    jobs,
+    run,
+    serve,
+    tables,
+    up,
+    workers,
+)
 from headrace.cli.context import Context, Output
 
 # Plain help: rich would take as long to load as all the rest.
@@ -29,9 +41,11 @@ app.command("up")(up.up)
 app.add_typer(jobs.app, name="job")
 app.add_typer(catalogs.app, name="catalog")
 app.add_typer(tables.app, name="table")
-app.command("workers")(jobs.workers)
+app.add_typer(groups.app, name="group")
+app.command("workers")(workers.list_workers)
 app.command("coordinator")(serve.coordinator)
-app.command("worker")(serve.worker)
+workers.app.callback(invoke_without_command=True)(serve.worker)
+app.add_typer(workers.app, name="worker")
 app.command("inspect")(inspect.inspect)
 app.command("doctor")(doctor.doctor)
 

@@ -12,6 +12,8 @@ import typer
 
 from headrace.cli import limits
 from headrace.cli.context import DEFAULT_GROUP, Context, HomeOption, pairs_of, urls_of
+from headrace.cli.group_settings import GroupSettings
+from headrace.cli.option_sets import taking
 from headrace.errors import BadSetting
 from headrace.model.schedule import ScheduleStrategy
 
@@ -30,15 +32,44 @@ AdvertiseOption = Annotated[
     str | None,
     typer.Option(help="Address others reach it under, when not --bind.", metavar="URL"),
 ]
+BindOption = Annotated[
+    str, typer.Option(help="Where to listen; port 0 takes a free one.", metavar="HOST:PORT")
+]
+AddressFileOption = Annotated[
+    Path | None, typer.Option(help="File to write its URL to once it answers.")
+]
+ServedOption = Annotated[
+    str | None,
+    typer.Option("--coordinator", help="Coordinators to serve; needed.", metavar="URL[,URL]"),
+]
+WarehouseOption = Annotated[
+    str | None,
+    typer.Option(help="The embedded warehouse.  [default: warehouse in --home]", metavar="DIR"),
+]
+ConfOption = Annotated[
+    list[str] | None, typer.Option(help="A Spark setting; repeatable.", metavar="NAME=VALUE")
+]
+ResourceOption = Annotated[
+    str | None,
+    typer.Option("--resource-id", help="The resource it was started for.", metavar="ID"),
+]
+LaunchOption = Annotated[
+    int | None,
+    typer.Option(help="Which start of that resource it is.", metavar="NUMBER", min=1),
+]
+LaunchDirOption = Annotated[
+    Path | None,
+    typer.Option(help="Folder in which it claims the launch, on a machine of its container."),
+]
 WithParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
 
+@taking(groups=GroupSettings)
 def coordinator(
     ctx: typer.Context,
+    groups: GroupSettings,
     store: StoreOption = None,
-    bind: Annotated[
-        str, typer.Option(help="Where to listen; port 0 takes a free one.", metavar="HOST:PORT")
-    ] = "127.0.0.1:7300",
+    bind: BindOption = "127.0.0.1:7300",
     token_file: TokenFileOption = None,
     ttl: limits.Ttl = limits.LEASE_TTL_S,
     heartbeat_timeout: limits.HeartbeatTimeout = limits.HEARTBEAT_TIMEOUT_S,
@@ -48,10 +79,10 @@ def coordinator(
     savepoint_expire_hours: limits.SavepointExpire = limits.SAVEPOINT_EXPIRE_H,
     commit_deadline: limits.CommitDeadline = limits.COMMIT_DEADLINE_S,
     job_schedule_strategy: limits.Strategy = ScheduleStrategy.WAIT,
+    refresh_tables: limits.RefreshTables = limits.REFRESH_TABLES_S,
+    refresh_catalogs: limits.RefreshCatalogs = limits.REFRESH_CATALOGS_S,
     advertise: AdvertiseOption = None,
-    address_file: Annotated[
-        Path | None, typer.Option(help="File to write its URL to once it answers.")
-    ] = None,
+    address_file: AddressFileOption = None,
     with_parent: WithParentOption = False,
 ) -> None:
     """Decide and remember. One leads, all answer."""
@@ -64,12 +95,15 @@ def coordinator(
         heartbeat_timeout_s=heartbeat_timeout,
         stall_timeout_s=stall_timeout,
         schedule=job_schedule_strategy,
+        refresh_tables_s=refresh_tables,
+        refresh_catalogs_s=refresh_catalogs,
         state_cleanup_delay_ms=state_cleanup_delay_ms,
         history_expire_ms=history_job_expire_minutes * limits.MINUTE_MS,
         savepoint_expire_ms=savepoint_expire_hours * limits.HOUR_MS,
         commit_deadline_ms=round(commit_deadline * 1000),
     )
     token, address = _token(settings, token_file), _checked_address(advertise)
+    options = groups.added_to(options, settings, token=token)
     serve_coordinator(options, bind, token, advertise=address, address_file=address_file)
 
 
@@ -84,31 +118,33 @@ def _store(store: str | None, settings: Settings) -> str:
 
 def worker(
     ctx: typer.Context,
-    coordinators: Annotated[
-        str, typer.Option("--coordinator", help="Coordinators to serve.", metavar="URL[,URL]")
-    ],
+    coordinators: ServedOption = None,
     group: Annotated[str, typer.Option(help="Whose tasks it takes.")] = DEFAULT_GROUP,
     slots: Annotated[int, typer.Option(help="Pipelines at a time.", min=1, max=1000)] = 2,
     spark_master: Annotated[str, typer.Option(help="As spark-submit takes it.")] = "local[*]",
-    conf: Annotated[
-        list[str] | None, typer.Option(help="A Spark setting; repeatable.", metavar="NAME=VALUE")
-    ] = None,
+    conf: ConfOption = None,
     home: HomeOption = None,
-    warehouse: Annotated[
-        str | None,
-        typer.Option(help="The embedded warehouse.  [default: warehouse in --home]", metavar="DIR"),
-    ] = None,
+    warehouse: WarehouseOption = None,
     token_file: TokenFileOption = None,
+    resource_id: ResourceOption = None,
+    launch: LaunchOption = None,
+    launch_dir: LaunchDirOption = None,
     with_parent: WithParentOption = False,
 ) -> None:
-    """Work, with one warm Spark session."""
-    cli = Context.of(ctx)
+    """Work, with one warm Spark session; or, with a word behind it, look after workers."""
+    if ctx.invoked_subcommand is not None:
+        _check_alone(ctx)
+        return
+    urls, cli = _checked_urls(coordinators), Context.of(ctx)
     settings = _set_up(cli, home=home, with_parent=with_parent)
+    from headrace.worker.launch import claimed
+
+    mine = claimed(resource_id, launch, launch_dir)  # before all that takes long
     cli.make_home(settings)
     from headrace.worker.service import serve_worker
 
     serve_worker(
-        coordinators=_checked_urls(coordinators),
+        coordinators=urls,
         group=group,
         slots=slots,
         spark_master=spark_master,
@@ -116,7 +152,22 @@ def worker(
         token=_token(settings, token_file),
         settings=settings,
         warehouse=warehouse_uri(warehouse or str(settings.home / "warehouse")),
+        launch=mine,
     )
+
+
+def _check_alone(ctx: typer.Context) -> None:
+    """Options that stand before `list` and its like are those of a worker that is started."""
+    given = [
+        name
+        for name in ctx.params
+        if (source := ctx.get_parameter_source(name)) and source.name == "COMMANDLINE"
+    ]
+    if given:
+        raise BadSetting(
+            f"options of `headrace worker` start a worker, and so can't stand before "
+            f"{ctx.invoked_subcommand!r}; write them behind it"
+        )
 
 
 def _set_up(cli: Context, *, home: Path | None, with_parent: bool) -> Settings:
@@ -140,7 +191,12 @@ def warehouse_uri(text: str) -> str:
     return text if "://" in text else Path(text).absolute().as_uri()
 
 
-def _checked_urls(text: str) -> Sequence[str]:
+def _checked_urls(text: str | None) -> Sequence[str]:
+    if text is None:
+        raise BadSetting(
+            "no coordinator was named that the worker serves; give --coordinator http://HOST:PORT. "
+            "`headrace worker list` shows workers that run"
+        )
     urls = urls_of(text)
     wrong = [url for url in urls if not url.startswith(("http://", "https://"))]
     if wrong or not urls:

@@ -16,7 +16,6 @@ from headrace.views import (
     JobView,
     PipelineView,
     RunView,
-    WorkerView,
 )
 
 RIGHT = frozenset({"slots", "pid", "id", "took", "bytes", "run", "age"})
@@ -136,15 +135,6 @@ def _short_reason(view: EndedView) -> str:
         return ""
     text = reason(view)
     return text if len(text) <= REASON_MAX else f"{text[: REASON_MAX - 1]}…"
-
-
-def workers_table(views: Sequence[WorkerView]) -> Table:
-    table = table_of("worker", "group", "slots", "host", "pid", "version", "seen", "executions")
-    for view in views:
-        executions = " ".join(view.executions) or "-"
-        place = (view.group, str(view.slots), view.host, str(view.pid), view.version)
-        table.add_row(view.id, *place, moment(view.seen_at_ms), executions)
-    return table
 
 
 def moment(at_ms: int) -> str:

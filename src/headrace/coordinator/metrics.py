@@ -44,3 +44,21 @@ class Metrics:
             "Objects whose reconciling raised",
             registry=self.registry,
         )
+        self._count_launches()
+
+    def _count_launches(self) -> None:
+        self.restarts = Counter(
+            "headrace_resource_restarts",
+            "Resources that were started again, because they had no worker any more",
+            registry=self.registry,
+        )
+        self.launch_failures = Counter(
+            "headrace_launch_failures",
+            "Starts of resources that their container refused, or could not do",
+            registry=self.registry,
+        )
+        self.given_up = Counter(
+            "headrace_resources_given_up",
+            "Resources whose record went, since no restart brought a worker",
+            registry=self.registry,
+        )

@@ -14,6 +14,7 @@ from headrace.clock import Clock
 from headrace.coordinator.answers import LoopAnswers
 from headrace.coordinator.bell import Bell
 from headrace.coordinator.commands import Commands
+from headrace.coordinator.groups.commands import GroupCommands
 from headrace.coordinator.leader import (
     CAMPAIGN_INTERVAL_S,
     RENEW_SHARE,
@@ -54,6 +55,13 @@ class Coordinator:
         self.commands = Commands(self.engine, clock, ids, schedule=options.schedule)
         self._stopping = self.commands.stopping
         self.tables = TableCommands(self.engine, clock, ids, stopping=self._stopping)
+        self.groups = GroupCommands(
+            self.engine,
+            clock,
+            ids,
+            containers=options.groups.containers.keys(),
+            stopping=self._stopping,
+        )
         self._led: LeaderTerm | None = None
         self._leadership: Leadership | None = None
         self._seen: Lease | None = None

@@ -12,9 +12,7 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
-from headrace import __version__
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, Refused, SparkDied, Unavailable
 from headrace.model.deadline import now
@@ -27,7 +25,6 @@ from headrace.protocol.messages import (
     Goodbye,
     Held,
     Progress,
-    Register,
     Registered,
     Seen,
     Sync,
@@ -35,6 +32,7 @@ from headrace.protocol.messages import (
 from headrace.seams import seam
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import RUNNING, Execution, Run
+from headrace.worker.identity import Identity
 from headrace.worker.joblog import JobLog
 from headrace.worker.outbox import ENDS_REMEMBERED_MAX, Outbox
 from headrace.worker.redeploys import Redeploys, is_same_place
@@ -49,17 +47,6 @@ RETRY_PAUSE_S = 0.2  # after a coordinator did not answer, growing to the next
 RETRY_PAUSE_MAX_S = 2.0
 GOODBYE_TIMEOUT_S = 10.0  # of all its tries; a leader that is gone longer finds it out itself
 STOP_TIMEOUT_S = 15.0  # for executions to end when the worker stops
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    worker: str
-    group: str
-    slots: int
-    control_slots: int
-    host: str
-    pid: int
-    spark_application: str
 
 
 class Host:
@@ -130,21 +117,9 @@ class Host:
         self._hear(answer)
 
     def _register(self) -> None:
-        me = self._me
-        answer: Registered = self._client.register(
-            Register(
-                worker=me.worker,
-                group=me.group,
-                slots=me.slots,
-                control_slots=me.control_slots,
-                version=__version__,
-                host=me.host,
-                pid=me.pid,
-                spark_application=me.spark_application,
-            )
-        )
+        answer: Registered = self._client.register(self._me.introduction())
         self._registered = True
-        log.info("registered", extra={"worker": me.worker, "term": answer.term})
+        log.info("registered", extra={"worker": self._me.worker, "term": answer.term})
 
     def _say(self) -> Sync:
         self._forget_ended()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
@@ -14,12 +13,11 @@ from types import FrameType
 
 from headrace.clock import SystemClock
 from headrace.config import Settings
-from headrace.containers.worker_command import DRIVER_MEMORY
 from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
 from headrace.worker.client import LeaderClient
 from headrace.worker.host import Host
-from headrace.worker.identity import Identity
+from headrace.worker.identity import Identity, memory_mb
 from headrace.worker.launch import WorkerLaunch
 from headrace.worker.outbox import Outbox
 from headrace.worker.runner import Runner
@@ -30,8 +28,6 @@ from headrace.worker.tending import Spark
 log = logging.getLogger(__name__)
 
 CONTROL_SLOTS = 2  # the lane beside the slots, for short control tasks
-_MEMORY = re.compile(r"(?P<number>\d{1,15})(?P<unit>[kmgt]?)b?")
-_UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 
 
 def serve_worker(
@@ -77,7 +73,7 @@ def _identity(
     slots: int,
     spark: WarmSpark,
     launch: WorkerLaunch | None,
-    memory_mb: int,
+    memory: int,
 ) -> Identity:
     return Identity(
         worker=me,
@@ -89,16 +85,8 @@ def _identity(
         spark_application=spark.application,
         resource=launch.resource if launch else None,
         launch=launch.number if launch else 0,
-        memory_mb=memory_mb,
+        memory_mb=memory,
     )
-
-
-def memory_mb(conf: Mapping[str, str]) -> int:
-    """The heap of the driver, as Spark writes it: 512m, 4g; 0 when it is left to Spark."""
-    found = _MEMORY.fullmatch(conf.get(DRIVER_MEMORY, "").strip().lower())
-    if found is None:
-        return 0
-    return int(int(found["number"]) * _UNITS_MB[found["unit"] or "m"])
 
 
 def _host(

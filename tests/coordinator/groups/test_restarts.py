@@ -76,6 +76,7 @@ def test_a_slow_starter_is_not_started_twice(care: Care, place: Place) -> None:
     care.looks(seconds=GRACE_S * 2, step_s=60)
 
     assert len(place.started) == 2
+    assert place.stopped == [("r1", 1)], "what hangs must not go on beside its successor"
 
 
 @pytest.mark.req("R2")
@@ -116,7 +117,7 @@ def test_after_all_its_attempts_it_is_removed(desk: Desk, place: Place) -> None:
 
     assert care.read() is None
     assert place.started == [("r1", 1), ("r1", 2), ("r1", 3)]
-    assert place.stopped == [("r1", 3)], "whatever is left of it is ended"
+    assert place.stopped[-1] == ("r1", 3), "whatever is left of it is ended"
 
 
 @pytest.mark.req("R3")
@@ -185,7 +186,7 @@ def test_a_resource_whose_worker_registers_between_check_and_removal_stays(
     care.look()
 
     assert care.there().attempts == 0
-    assert place.stopped == []
+    assert ("r1", 2) not in place.stopped
 
 
 @pytest.mark.req("R6")

@@ -1,4 +1,4 @@
-"""/health, /metrics, /v1/workers: how this coordinator and its cluster stand."""
+"""/health, /metrics: how this coordinator and its cluster stand."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 from sqlalchemy import Connection
 
 from headrace import __version__
+from headrace.api.group_metrics import count_groups
 from headrace.api.routes.jobs import Served
-from headrace.api.views import worker_views
 from headrace.coordinator.service import Coordinator
 from headrace.errors import Unavailable
 from headrace.model.cleanup import CleanupStep
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.store import census, cleanups, lake, lake_lists, processes
 from headrace.store.engine import reading
-from headrace.views import Health, WorkerList
+from headrace.views import Health
 
 router = APIRouter(tags=["system"])
 
@@ -62,6 +62,7 @@ def metrics(coordinator: Coordinator = Served) -> Response:
                 gauge.labels(value).set(count)
         _count_cleanups(now, cleanups.counts(conn))
         _count_tables(now, conn)
+        count_groups(now, conn, coordinator)
     text = generate_latest(coordinator.metrics.registry) + generate_latest(now)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
@@ -108,9 +109,3 @@ def _count_tables(registry: CollectorRegistry, conn: Connection) -> None:
 
 def _by_text(counts: Mapping[TableStatus, int] | Mapping[ProcessStatus, int]) -> dict[str, int]:
     return {status.value: count for status, count in counts.items()}
-
-
-@router.get("/v1/workers")
-def listed(coordinator: Coordinator = Served) -> WorkerList:
-    with reading(coordinator.engine) as conn:
-        return WorkerList(workers=tuple(worker_views(conn)))

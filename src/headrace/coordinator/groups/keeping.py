@@ -7,23 +7,23 @@ a number: whoever leads next finds it, and asks again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import assert_never
 
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
+from headrace.coordinator.groups.look import GAVE_UP, Look, left_alone
 from headrace.coordinator.options import GroupOptions
-from headrace.model.groups.capacity import Capacity, Threads, keep
-from headrace.model.groups.orphans import Decision, Known, Verdict, decide
-from headrace.model.groups.resource import LaunchStep
+from headrace.model.groups.capacity import Kept
+from headrace.model.groups.orphans import Decision, Verdict
 from headrace.model.ids import Ids
+from headrace.model.measures import count
 from headrace.seams import seam
-from headrace.store import groups, resources, workers
+from headrace.store import given_up, groups, resources, workers
 from headrace.store.engine import reading
 from headrace.store.groups import Group
 from headrace.store.resources import Resource
-from headrace.store.workers import Worker
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ class Groups:
         if group is None:
             return False
         found = self._look(conn, group)
-        return found.changes(group) or group.wanted_removed
+        return group.wanted_removed or found.changes
 
     def reconcile(self, conn: Connection, key: str) -> None:
         group = groups.lock(conn, key)
@@ -67,18 +67,11 @@ class Groups:
             self._apply(conn, resource, decision)
         for worker in found.to_drain:
             workers.drain(conn, worker.id, now_ms=self._clock.wall_ms())
-        self._keep(conn, group, found)
+        if found.kept is not None:
+            self._keep(conn, group, found.kept)
 
-    def _look(self, conn: Connection, group: Group) -> _Look:
-        live = {w.resource_id: w for w in workers.of_group(conn, group.name) if w.resource_id}
-        by_hand = [w for w in workers.of_group(conn, group.name) if not w.resource_id]
-        return _Look(
-            resources.of_group(conn, group.name),
-            live,
-            by_hand,
-            self._options,
-            now_ms=self._clock.wall_ms(),
-        )
+    def _look(self, conn: Connection, group: Group) -> Look:
+        return Look.at(conn, group, self._options, now_ms=self._clock.wall_ms())
 
     def _apply(self, conn: Connection, resource: Resource, decision: Decision) -> None:
         now_ms, facts = self._clock.wall_ms(), {"resource": resource.id, "group": resource.group}
@@ -105,28 +98,28 @@ class Groups:
 
     def _give_up(self, conn: Connection, resource: Resource) -> None:
         """Its container is asked to end whatever is left of it, then its record goes (R3)."""
-        told = f"gave up after {resource.attempts} attempts: {resource.error or 'nobody said why'}"
+        reason = resource.error or "nobody said why"
+        told = f"{GAVE_UP} after {count(resource.attempts, 'attempt')}: {reason}"
         resources.note(conn, resource, wanted_released=1, told=told)
+        given_up.add(conn, resource, reason=reason, now_ms=self._clock.wall_ms())
         log.error("resource given up", extra={"resource": resource.id, "reason": told})
 
     def _say_once(self, conn: Connection, resource: Resource, verdict: Verdict) -> None:
-        told = _TOLD[verdict].format(container=resource.container)
+        container = self._options.containers.get(resource.container)
+        by_user = container is not None and not container.supports.start
+        told = left_alone(verdict, resource.container, by_user=by_user)
         if resource.told != told:
             resources.note(conn, resource, told=told)
             log.warning("resource left alone", extra={"resource": resource.id, "reason": told})
 
-    def _keep(self, conn: Connection, group: Group, found: _Look) -> None:
+    def _keep(self, conn: Connection, group: Group, kept: Kept) -> None:
         now_ms = self._clock.wall_ms()
-        kept = keep(
-            group.min_parallelism, found.capacity, group.keeping, self._options.keep, now_ms=now_ms
-        )
         if kept.keeping != group.keeping:
             groups.note_keeping(conn, group.name, kept.keeping)
             if kept.keeping.reason and kept.keeping.reason != group.keeping.reason:
                 facts = {"group": group.name, "reason": kept.keeping.reason}
                 log.warning("floor of the group given up", extra=facts)
-        container = self._options.containers.get(group.container)
-        if kept.request and container is not None and container.supports.start:
+        if kept.request:
             resources.add(
                 conn,
                 self._ids.new(),
@@ -148,89 +141,6 @@ class Groups:
             if not resource.wanted_released:
                 resources.note(conn, resource, wanted_released=1, told="its group is removed")
         if not left:
+            given_up.forget(conn, group.name)
             groups.drop(conn, group.name)
             log.info("group removed", extra={"group": group.name})
-
-
-_TOLD = {
-    Verdict.OPTED_OUT: (
-        "its container {container!r} starts workers again by itself, so nobody else does; "
-        "release the resource if it does not come back"
-    ),
-    Verdict.ISOLATED: (
-        "its container {container!r} is no longer configured, so nobody can start it; configure "
-        "the container again, or release the resource"
-    ),
-}
-
-
-class _Look:
-    """What there is of one group, at one moment, and what is to be done about it."""
-
-    def __init__(
-        self,
-        found: Sequence[Resource],
-        live: Mapping[str, Worker],
-        by_hand: Sequence[Worker],
-        options: GroupOptions,
-        *,
-        now_ms: int,
-    ) -> None:
-        self._options, self._now_ms, self._live = options, now_ms, live
-        self.decisions = [(each, self._decide(each)) for each in found]
-        parts = [self._threads(*each) for each in self.decisions]
-        parts += [Threads(w.slots, registered=True, draining=w.drain_since_ms > 0) for w in by_hand]
-        self.capacity = Capacity.of(parts)
-        self.to_drain = [
-            live[each.id]
-            for each in found
-            if each.wanted_released and each.id in live and not live[each.id].drain_since_ms
-        ]
-
-    def changes(self, group: Group) -> bool:
-        said = {Verdict.OPTED_OUT, Verdict.ISOLATED}
-        if self.to_drain or any(self._is_news(*each, said) for each in self.decisions):
-            return True
-        kept = keep(
-            group.min_parallelism,
-            self.capacity,
-            group.keeping,
-            self._options.keep,
-            now_ms=self._now_ms,
-        )
-        return kept.keeping != group.keeping or kept.request > 0
-
-    def _is_news(self, resource: Resource, found: Decision, said: set[Verdict]) -> bool:
-        if found.verdict in said:
-            return resource.told is None
-        return found.verdict not in {Verdict.NOTHING, Verdict.WAIT}
-
-    def _decide(self, resource: Resource) -> Decision:
-        container = self._options.containers.get(resource.container)
-        known = Known(
-            alive=resource.id in self._live,
-            released=resource.wanted_released,
-            orphaned_since_ms=resource.orphaned_since_ms,
-            started_at_ms=resource.launched_at_ms,
-            attempts=resource.attempts,
-            configured=container is not None,
-            restartable=container is not None and container.supports.restart,
-        )
-        return decide(known, self._options.auto_restart, leads=True, now_ms=self._now_ms)
-
-    def _threads(self, resource: Resource, found: Decision) -> Threads:
-        worker = self._live.get(resource.id)
-        if worker is not None:
-            draining = worker.drain_since_ms > 0 or resource.wanted_released
-            return Threads(resource.threads, registered=True, draining=draining)
-        if resource.wanted_released or resource.step is LaunchStep.STOPPING:
-            return Threads(0)
-        young = self._now_ms < (resource.launched_at_ms or 0) + self._options.auto_restart.grace_ms
-        booting = young and resource.step is not LaunchStep.FAILED
-        waits = found.verdict in {Verdict.RESTART, Verdict.WAIT, Verdict.NOTICE}
-        comes_back = waits and self._options.auto_restart.enabled and self._is_restartable(resource)
-        return Threads(resource.threads, booting=booting, restarting=comes_back)
-
-    def _is_restartable(self, resource: Resource) -> bool:
-        container = self._options.containers.get(resource.container)
-        return container is not None and container.supports.restart

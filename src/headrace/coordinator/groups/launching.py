@@ -11,15 +11,18 @@ import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
 from headrace.containers.launching import Launch, LaunchState, WorkerContainer
+from headrace.coordinator.groups.look import is_given_up
+from headrace.coordinator.metrics import Metrics
 from headrace.coordinator.options import GroupOptions
 from headrace.errors import Fenced, Unavailable
 from headrace.model.groups.resource import LaunchStep
-from headrace.model.text import without_nul
+from headrace.model.redaction import redacted
 from headrace.seams import seam
 from headrace.store import claims, resources, workers
 from headrace.store.engine import reading
@@ -30,6 +33,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE_MAX = 4  # containers asked at the same time
 STOP_GRACE_S = 30.0  # for a worker to give back what it holds
+EARLIER_GRACE_S = 5.0  # for one that fell silent, and is replaced
 DRAIN_MAX_MS = 15 * 60_000  # so long a released worker may finish what it has
 ERROR_CHARACTERS_MAX = 2000
 LOOK_INTERVAL_S = 10.0  # between two questions how the worker of an orphan ended
@@ -46,9 +50,11 @@ class Launching:
         options: GroupOptions,
         *,
         trusted: Callable[[], bool],
+        metrics: Metrics | None = None,
     ) -> None:
         self._engine, self._term, self._clock = engine, term, clock
         self._options, self._trusted = options, trusted
+        self._metrics = metrics or Metrics()
         self._pool = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="launching")
         self._asked: dict[tuple[str, int, str], Future[None]] = {}
         self._look_at_s: dict[str, float] = {}
@@ -120,7 +126,7 @@ class Launching:
                 case "look":
                     self._look(resource)
                 case _:
-                    self._write(lambda conn: _dropped(conn, resource))
+                    self._drop(resource)
         except (Fenced, Unavailable) as error:
             facts = {"resource": resource.id, "what": what, "reason": str(error)}
             log.warning("launching broken off", extra=facts)
@@ -128,37 +134,41 @@ class Launching:
             log.exception("launching failed", extra={"resource": resource.id, "what": what})
 
     def _launch(self, resource: Resource) -> tuple[WorkerContainer, Launch]:
-        container = self._options.containers[resource.container]
-        return container, Launch(
-            resource=resource.id,
-            number=resource.launch,
-            group=resource.group,
-            threads=resource.threads,
-            memory_mb=resource.memory_mb,
-            coordinators=self._options.coordinators,
-            properties=resource.properties,
-        )
+        return self._options.containers[resource.container], launch_of(resource, self._options)
 
     def _start(self, resource: Resource) -> None:
         container, launch = self._launch(resource)
         seam("before launch")
         try:
+            self._end_earlier(container, launch)
             found = container.start(launch)
         except Exception as error:  # noqa: BLE001  it counts as an attempt, whatever it is (R4)
-            told = without_nul(str(error) or repr(error))[:ERROR_CHARACTERS_MAX]
+            told = redacted(str(error) or repr(error))[:ERROR_CHARACTERS_MAX]
             log.warning("launch failed", extra={"resource": resource.id, "reason": told})
             self._write(lambda conn: resources.failed(conn, resource, told))
+            self._metrics.launch_failures.inc()
             return
         seam("launched, before it is recorded")
         now_ms = self._clock.wall_ms()
         self._write(lambda conn: resources.started(conn, resource, found.properties, now_ms=now_ms))
+        if resource.attempts:
+            self._metrics.restarts.inc()
         log.info("launched", extra={"resource": resource.id, "launch": resource.launch})
+
+    def _end_earlier(self, container: WorkerContainer, launch: Launch) -> None:
+        """Whatever is left of the launch before: one that hangs must not go on beside this one."""
+        if launch.number > 1 and container.supports.stop:
+            container.stop(replace(launch, number=launch.number - 1), grace_s=EARLIER_GRACE_S)
 
     def _stop(self, resource: Resource) -> None:
         container, launch = self._launch(resource)
         if container.supports.stop:
             container.stop(launch, grace_s=STOP_GRACE_S)
-        self._write(lambda conn: _dropped(conn, resource))
+        self._drop(resource)
+
+    def _drop(self, resource: Resource) -> None:
+        if self._write(lambda conn: _dropped(conn, resource)) and is_given_up(resource):
+            self._metrics.given_up.inc()
 
     def _look(self, resource: Resource) -> None:
         """How the worker of an orphan ended, for people."""
@@ -168,23 +178,43 @@ class Launching:
         found = container.status(launch)
         if found.state is LaunchState.RUNNING:
             return
-        code = "" if found.code is None else f"exit code {found.code}"
-        told = ", ".join(part for part in (code, found.said) if part) or "nobody knows of it"
-        self._write(lambda conn: resources.note(conn, resource, error=told[:ERROR_CHARACTERS_MAX]))
+        told = ", ".join(part for part in (_how(found.code), found.said) if part)
+        error = redacted(told or "nobody knows of it")[:ERROR_CHARACTERS_MAX]
+        self._write(lambda conn: resources.note(conn, resource, error=error))
 
-    def _write(self, work: Callable[[Connection], object]) -> None:
+    def _write(self, work: Callable[[Connection], bool]) -> bool:
         with fenced(self._engine, self._term) as conn:
-            work(conn)
+            return work(conn)
 
 
-def _dropped(conn: Connection, resource: Resource) -> None:
+def _how(code: int | None) -> str:
+    if code is None:
+        return ""
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def launch_of(resource: Resource, options: GroupOptions) -> Launch:
+    """The latest one, as its container is told of it."""
+    return Launch(
+        resource=resource.id,
+        number=resource.launch,
+        group=resource.group,
+        threads=resource.threads,
+        memory_mb=resource.memory_mb,
+        coordinators=options.coordinators,
+        properties=resource.properties,
+    )
+
+
+def _dropped(conn: Connection, resource: Resource) -> bool:
     """Its record goes, with any worker row it still has first (R3). One whose worker registered
     meanwhile, for this or a later launch, was not wanted gone and stays (R4)."""
     found = resources.lock(conn, resource.id)
     if found is None or not found.wanted_released or found.launch != resource.launch:
-        return
+        return False
     worker = workers.of_resource(conn, resource.id)
     if worker is not None:
         workers.unregister(conn, worker.id)
     resources.drop(conn, resource.id)
     log.info("resource released", extra={"resource": resource.id, "reason": found.told or ""})
+    return True

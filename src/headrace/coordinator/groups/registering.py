@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from headrace.errors import Refused
+from headrace.errors import LaunchOver
 from headrace.store import groups, resources, workers
 from headrace.store.workers import Worker
 
@@ -25,10 +25,10 @@ def _check_launch(conn: Connection, worker: Worker, resource_id: str) -> None:
     resource = resources.lock(conn, resource_id)
     told = f"worker {worker.id} is launch {worker.launch} of resource {resource_id!r}"
     if resource is None or resource.wanted_released:
-        raise Refused(f"{told}, which is released; nothing is to be done for it here")
+        raise LaunchOver(f"{told}, which is released; nothing is to be done for it here")
     if worker.launch != resource.launch:
-        raise Refused(f"{told}, and launch {resource.launch} is the current one; it ends")
+        raise LaunchOver(f"{told}, and launch {resource.launch} is the current one; it ends")
     other = workers.of_resource(conn, resource_id)
     if other is not None and other.id != worker.id and other.launch == worker.launch:
-        raise Refused(f"{told}, and worker {other.id} registered for that before; it ends")
+        raise LaunchOver(f"{told}, and worker {other.id} registered for that before; it ends")
     resources.note(conn, resource, orphaned_since_ms=None, attempts=0, told=None, error=None)

@@ -32,7 +32,7 @@ class GroupCare:
     ) -> None:
         self._engine, self._term, self._clock, self._metrics = engine, term, clock, metrics
         self._groups = Groups(clock, ids, options)
-        self.launching = Launching(engine, term, clock, options, trusted=trusted)
+        self.launching = Launching(engine, term, clock, options, trusted=trusted, metrics=metrics)
         self._next_at_s = 0.0
 
     def run(self) -> None:

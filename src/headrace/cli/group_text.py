@@ -1,0 +1,173 @@
+"""What commands about groups, workers and resources say, in lines and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.cli.summary import moment, table_of
+from headrace.model.measures import count, span
+from headrace.views import WorkerView
+from headrace.views_groups import DrainView, GivenUpView, GroupView, ResourceView
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+LABEL_WIDTH = 12  # characters
+INDENT = "  "
+
+
+def groups_table(views: Sequence[GroupView]) -> Table:
+    table = table_of("group", "container", "floor", "threads", "policy", "orphans", "next")
+    for view in views:
+        table.add_row(
+            view.name,
+            view.container,
+            _floor(view),
+            _threads(view),
+            view.policy,
+            str(view.orphans or "-"),
+            view.next,
+        )
+    return table
+
+
+def workers_table(views: Sequence[WorkerView], *, now_ms: int) -> Table:
+    table = table_of(
+        *("worker", "group", "slots", "memory", "host", "pid", "version", "seen"),
+        *("resource", "state", "executions"),
+    )
+    for view in views:
+        table.add_row(
+            view.id,
+            view.group,
+            str(view.slots),
+            _memory(view.memory_mb),
+            view.host,
+            str(view.pid),
+            view.version,
+            f"{span(now_ms - view.seen_at_ms)} ago",
+            f"{view.resource} launch {view.launch}" if view.resource else "-",
+            "draining" if view.drain_since_ms else "works",
+            " ".join(view.executions) or "-",
+        )
+    return table
+
+
+def about_group(view: GroupView, *, now_ms: int) -> Sequence[str]:
+    removing = ", being removed" if view.removing else ""
+    said = [f"{view.name}: workers of container {view.container}{removing}"]
+    said += [_line(label, text) for label, text in _facts(view)]
+    said += _pairs(view.properties)
+    for resource in view.resources:
+        said += _indented(about_resource(resource, now_ms=now_ms))
+    by_hand = [each for each in view.workers if each.resource is None]
+    for worker in by_hand:
+        said.append(f"{INDENT}worker {worker.id}: {_held(worker)}; {worker.next}")
+    said += [f"{INDENT}{_gone(each, now_ms)}" for each in view.given_up]
+    return said
+
+
+def _facts(view: GroupView) -> Iterator[tuple[str, str]]:
+    yield "next", view.next
+    yield "floor", _floor(view)
+    if view.effective_reason:
+        yield "because", view.effective_reason
+    yield "threads", _threads(view)
+    if view.memory_mb:
+        yield "memory", f"{_memory(view.memory_mb)} each"
+    yield "policy", view.policy if view.own_policy else f"{view.policy}, as the coordinator has it"
+
+
+def _floor(view: GroupView) -> str:
+    """The wanted value stands first, as it was asked for; the effective one beside it."""
+    if view.effective_parallelism == view.min_parallelism:
+        return str(view.min_parallelism)
+    return f"{view.min_parallelism}, effective {view.effective_parallelism}"
+
+
+def _threads(view: GroupView) -> str:
+    now = view.capacity
+    parts = {
+        "draining": now.draining,
+        "booting": now.booting,
+        "being restarted": now.restarting,
+    }
+    more = [f"{number} {state}" for state, number in parts.items() if number]
+    return ", ".join([f"{now.registered} work", *more])
+
+
+def about_resource(view: ResourceView, *, now_ms: int) -> Sequence[str]:
+    state = "has its worker" if view.worker else view.step
+    if view.orphaned_since_ms is not None and not view.worker:
+        state = f"without a worker for {span(now_ms - view.orphaned_since_ms)}"
+    said = [
+        f"resource {view.id}: {count(view.threads, 'thread')}, launch {view.launch} in "
+        f"{view.container}, {state}",
+        _line("next", view.next),
+    ]
+    if view.worker:
+        said.append(_line("worker", view.worker))
+    if view.error:
+        first, *more = view.error.splitlines()
+        said.append(_line("last end", first))
+        said += [_line("", line) for line in more]
+    if view.started_at_ms is not None:
+        said.append(_line("started", moment(view.started_at_ms)))
+    if view.launch > 1 and view.launched_at_ms is not None:
+        said.append(_line("again", moment(view.launched_at_ms)))
+    return said
+
+
+def about_worker(view: WorkerView, *, now_ms: int) -> Sequence[str]:
+    said = [
+        f"{view.id}: worker of group {view.group}, {_held(view)}",
+        _line("next", view.next),
+        _line("where", f"process {view.pid} on {view.host}, Spark {view.spark_application}"),
+        _line("version", view.version),
+        _line("memory", _memory(view.memory_mb)),
+        _line("registered", f"{span(now_ms - view.registered_at_ms)} ago"),
+        _line("seen", f"{span(now_ms - view.seen_at_ms)} ago"),
+    ]
+    if view.drain_since_ms:
+        said.append(_line("draining", f"for {span(now_ms - view.drain_since_ms)}"))
+    if view.resource:
+        said.append(_line("resource", f"{view.resource}, launch {view.launch}"))
+    return [*said, *(_line("runs", each) for each in view.executions)]
+
+
+def about_drain(view: DrainView) -> Sequence[str]:
+    worker = view.worker
+    drained = "is given nothing more" if view.changed else "was given nothing more before"
+    way_out = f"`headrace worker release {worker.id}` ends it"
+    if worker.resource is None:
+        way_out = "somebody started it by hand, and has to end it"
+    return [f"worker {worker.id} {drained}; it {_held(worker)}. {way_out}"]
+
+
+def _held(view: WorkerView) -> str:
+    return f"holds {len(view.executions)} of {count(view.slots, 'slot')}"
+
+
+def _gone(view: GivenUpView, now_ms: int) -> str:
+    reason = " | ".join(view.reason.splitlines())
+    return (
+        f"resource {view.resource} of {count(view.threads, 'thread')}: gave up after "
+        f"{count(view.attempts, 'attempt')}, {span(now_ms - view.at_ms)} ago: {reason}"
+    )
+
+
+def _memory(memory_mb: int) -> str:
+    return f"{memory_mb:,} MB" if memory_mb else "-"
+
+
+def _pairs(properties: Mapping[str, str]) -> list[str]:
+    return [_line("property", f"{name} = {value}") for name, value in sorted(properties.items())]
+
+
+def _indented(lines: Sequence[str]) -> list[str]:
+    return [f"{INDENT}{line}" for line in lines]
+
+
+def _line(label: str, text: str) -> str:
+    return f"{INDENT}{label:<{LABEL_WIDTH}}  {text}"

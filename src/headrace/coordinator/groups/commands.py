@@ -1,0 +1,277 @@
+"""What a person may ask about groups, their workers and resources. As everywhere, a command writes
+what is *wanted*, on any node, and says why it can't be had and what to do instead; the leader does
+it. Each of them said twice is said once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, Engine
+
+from headrace.clock import Clock
+from headrace.coordinator.groups import checks
+from headrace.coordinator.groups.known import known_group, known_resource, known_worker
+from headrace.errors import BadSetting, Refused
+from headrace.model.groups.capacity import Keeping
+from headrace.model.ids import Ids
+from headrace.model.measures import count
+from headrace.model.tables.schedule import SchedulingPolicy
+from headrace.store import group_users, groups, resources, wake, workers
+from headrace.store.group_users import Users
+from headrace.store.groups import EXTERNAL, Group
+from headrace.store.resources import Resource
+from headrace.store.tx import in_tx
+from headrace.store.workers import Worker
+
+FOR_USER = "user"
+RESOURCES_MAX = 1000  # of one group
+
+
+@dataclass(frozen=True, slots=True)
+class NewGroup:
+    name: str
+    container: str = EXTERNAL
+    min_parallelism: int = 0
+    memory_mb: int = 0  # of each resource; 0: as its container has it
+    policy: str | None = None  # None: as the coordinator was told
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be other than it was; the rest stays."""
+
+    container: str | None = None
+    min_parallelism: int | None = None
+    memory_mb: int | None = None
+    policy: str | None = None  # "" takes it away
+    # A value of None takes the property away.
+    properties: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    worker: Worker
+    changed: bool  # False: it drained before
+
+
+class GroupCommands:
+    def __init__(
+        self,
+        engine: Engine,
+        clock: Clock,
+        ids: Ids,
+        *,
+        containers: Collection[str] = (),
+        stopping: threading.Event | None = None,
+    ) -> None:
+        """`containers`: those that are configured, by name."""
+        self._engine, self._clock, self._ids = engine, clock, ids
+        self._containers = containers
+        self._stopping = stopping or threading.Event()
+
+    def now_ms(self) -> int:
+        """The time of this node, for whoever shows how far away another is."""
+        return self._clock.wall_ms()
+
+    def create(self, new: NewGroup) -> Group:
+        checks.check_name("group", new.name)
+        policy = checks.policy_of(new.name, new.policy) if new.policy else None
+        self._check(new.name, new.container, new.min_parallelism, new.memory_mb, new.properties)
+
+        def work(conn: Connection) -> Group:
+            made = groups.add(
+                conn,
+                new.name,
+                now_ms=self._clock.wall_ms(),
+                container=new.container,
+                min_parallelism=new.min_parallelism,
+                memory_mb=new.memory_mb,
+                policy=policy,
+                properties=new.properties,
+            )
+            if not made:
+                _check_same(known_group(conn, new.name), new, policy)
+            wake.notify(conn)
+            return known_group(conn, new.name)
+
+        return in_tx(self._engine, work, stop=self._stopping)
+
+    def change(self, name: str, change: Change) -> Group:
+        """Resources that are there stay as they were asked for; what is asked for next is so."""
+
+        def work(conn: Connection) -> Group:
+            before = _locked(conn, name)
+            values = self._changed(before, change)
+            if values:
+                groups.change(conn, name, **values)
+                # A person says now: what failed before is not waited for.
+                groups.note_keeping(conn, name, Keeping())
+                wake.notify(conn)
+            return known_group(conn, name)
+
+        return in_tx(self._engine, work, stop=self._stopping)
+
+    def _changed(self, before: Group, change: Change) -> dict[str, object]:
+        name = before.name
+        merged = {**before.properties, **change.properties}
+        properties = {key: value for key, value in merged.items() if value is not None}
+        container = change.container or before.container
+        floor = before.min_parallelism if change.min_parallelism is None else change.min_parallelism
+        memory_mb = before.memory_mb if change.memory_mb is None else change.memory_mb
+        policy = before.policy
+        if change.policy is not None:
+            policy = checks.policy_of(name, change.policy) if change.policy else None
+        if container == before.container:
+            # One that is no longer configured is no reason to refuse a change of something else.
+            self._check(name, EXTERNAL, floor, memory_mb, properties)
+        else:
+            self._check(name, container, floor, memory_mb, properties)
+        after: dict[str, object] = {
+            "container": container,
+            "min_parallelism": floor,
+            "memory_mb": memory_mb,
+            "policy": policy,
+            "properties": properties,
+        }
+        return {key: value for key, value in after.items() if value != getattr(before, key)}
+
+    def scale(self, name: str, threads: int, *, key: str | None = None) -> Resource:
+        """Ask for a further resource. `key` becomes its id: with the same one it is the same."""
+        checks.check_threads(name, threads)
+        resource_id = key or self._ids.new()
+        checks.check_name("resource id", resource_id)
+
+        def work(conn: Connection) -> Resource:
+            group = _locked(conn, name)
+            before = resources.get(conn, resource_id)
+            if before is not None:
+                return _asked_before(before, name, threads)
+            self._check_room(conn, group)
+            resources.add(
+                conn,
+                resource_id,
+                group=name,
+                container=group.container,
+                threads=threads,
+                memory_mb=group.memory_mb,
+                properties=group.properties,
+                made_for=FOR_USER,
+                now_ms=self._clock.wall_ms(),
+            )
+            wake.notify(conn)
+            return known_resource(conn, resource_id)
+
+        return in_tx(self._engine, work, stop=self._stopping)
+
+    def _check_room(self, conn: Connection, group: Group) -> None:
+        checks.check_container(group.name, group.container, self._containers)
+        if len(resources.of_group(conn, group.name)) >= RESOURCES_MAX:
+            raise Refused(
+                f"group {group.name!r} has {RESOURCES_MAX} resources, the most that there may be; "
+                "ask for larger ones, or release some with `headrace worker release`"
+            )
+
+    def remove(self, name: str, *, force: bool = False) -> Group:
+        """Have its resources released, and the group forgotten when they are."""
+
+        def work(conn: Connection) -> Group:
+            group = known_group(conn, name)
+            users = group_users.of(conn, name)
+            if users and not force and not group.wanted_removed:
+                raise _in_use(name, users)
+            groups.change(conn, name, wanted_removed=1)
+            wake.notify(conn)
+            return known_group(conn, name)
+
+        return in_tx(self._engine, work, stop=self._stopping)
+
+    def drain(self, worker_id: str) -> Drained:
+        """Give a worker nothing more. What it holds, it finishes."""
+
+        def work(conn: Connection) -> Drained:
+            known_worker(conn, worker_id)
+            changed = workers.drain(conn, worker_id, now_ms=self._clock.wall_ms())
+            return Drained(known_worker(conn, worker_id), changed)
+
+        return in_tx(self._engine, work, stop=self._stopping)
+
+    def release(self, named: str) -> Resource:
+        """Have a resource, or that of a worker, stopped and forgotten, once it holds nothing."""
+
+        def work(conn: Connection) -> Resource:
+            resource = known_resource(conn, named)
+            resources.want_released(conn, resource.id)
+            wake.notify(conn)
+            return known_resource(conn, resource.id)
+
+        return in_tx(self._engine, work, stop=self._stopping)
+
+    def _check(
+        self,
+        name: str,
+        container: str,
+        min_parallelism: int,
+        memory_mb: int,
+        properties: Mapping[str, str],
+    ) -> None:
+        checks.check_container(name, container, self._containers)
+        checks.check_numbers(name, min_parallelism=min_parallelism, memory_mb=memory_mb)
+        checks.check_properties(name, properties)
+
+
+def _locked(conn: Connection, name: str) -> Group:
+    group = groups.lock(conn, name) or known_group(conn, name)
+    if group.wanted_removed:
+        raise _being_removed(name)
+    return group
+
+
+def _being_removed(name: str) -> Refused:
+    return Refused(
+        f"group {name!r} is being removed; when `headrace group list` no longer shows it, "
+        f"`headrace group create {name}` makes it anew"
+    )
+
+
+def _check_same(there: Group, new: NewGroup, policy: SchedulingPolicy | None) -> None:
+    """That the group of this name is the one that was asked for: somebody repeats himself."""
+    if there.wanted_removed:
+        raise _being_removed(there.name)
+    told = (there.container, there.min_parallelism, there.memory_mb, there.policy)
+    asked = (new.container, new.min_parallelism, new.memory_mb, policy)
+    if told != asked or dict(there.properties) != dict(new.properties):
+        raise Refused(
+            f"there is a group {new.name!r} already, of container {there.container!r}, and it is "
+            f"another than this (a worker that registers makes its group); change it with "
+            f"`headrace group set {new.name}`, or take another name"
+        )
+
+
+def _asked_before(before: Resource, group: str, threads: int) -> Resource:
+    if (before.group, before.threads) != (group, threads):
+        raise BadSetting(
+            f"resource id {before.id!r} is taken, by {count(before.threads, 'thread')} of group "
+            f"{before.group!r}; take another, or leave it out"
+        )
+    return before
+
+
+def _in_use(name: str, users: Users) -> Refused:
+    said: list[str] = []
+    if users.jobs:
+        said.append(f"{count(users.jobs, 'job')} ({', '.join(users.named)})")
+    if users.catalogs:
+        said.append(f"catalogs {', '.join(users.catalogs)}")
+    if users.tables:
+        said.append(count(users.tables, "table"))
+    if users.by_hand:
+        said.append(f"{count(users.by_hand, 'worker')} that you started yourself")
+    return Refused(
+        f"group {name!r} is used by {', '.join(said)}; have them use another group first, or "
+        f"delete it all the same with `headrace group delete {name} --force`: what needs its "
+        "workers waits then"
+    )

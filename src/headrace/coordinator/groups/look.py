@@ -1,0 +1,143 @@
+"""What there is of one group, at one moment, and what is to be done about it.
+
+The leader acts on a look, and people are told of the same look what comes next (`next.py`): there
+is no second truth for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection
+
+from headrace.containers.launching import WorkerContainer
+from headrace.coordinator.options import GroupOptions
+from headrace.model.groups.capacity import Capacity, Kept, Threads, keep
+from headrace.model.groups.orphans import Decision, Known, Verdict, decide
+from headrace.model.groups.resource import LaunchStep
+from headrace.store import resources, workers
+from headrace.store.groups import Group
+from headrace.store.resources import Resource
+from headrace.store.workers import Worker
+
+SAID_ONCE = frozenset({Verdict.OPTED_OUT, Verdict.ISOLATED})
+COMES_BACK = frozenset({Verdict.RESTART, Verdict.WAIT, Verdict.NOTICE})
+GAVE_UP = "gave up"  # so begins what is told of a resource that no restart brought back
+
+
+class Look:
+    def __init__(
+        self,
+        group: Group,
+        found: Sequence[Resource],
+        registered: Sequence[Worker],
+        options: GroupOptions,
+        *,
+        now_ms: int,
+    ) -> None:
+        self.group, self.now_ms, self._options = group, now_ms, options
+        self.workers: Mapping[str, Worker] = {
+            each.resource_id: each for each in registered if each.resource_id
+        }
+        self.decisions = [(each, self._decide(each)) for each in found]
+        parts = [self._threads(*each) for each in self.decisions]
+        parts += [
+            Threads(each.slots, registered=True, draining=each.drain_since_ms > 0)
+            for each in registered
+            if not each.resource_id
+        ]
+        self.capacity = Capacity.of(parts)
+
+    @classmethod
+    def at(cls, conn: Connection, group: Group, options: GroupOptions, *, now_ms: int) -> Look:
+        return cls(
+            group,
+            resources.of_group(conn, group.name),
+            workers.of_group(conn, group.name),
+            options,
+            now_ms=now_ms,
+        )
+
+    @property
+    def to_drain(self) -> Sequence[Worker]:
+        """Workers whose resource is wanted gone, and who do not know it yet."""
+        released = [each.id for each, _ in self.decisions if each.wanted_released]
+        found = [self.workers[each] for each in released if each in self.workers]
+        return [worker for worker in found if not worker.drain_since_ms]
+
+    @property
+    def kept(self) -> Kept | None:
+        """What keeping the floor asks for. None: nobody could be asked, so nothing is counted."""
+        container = self.container_of(self.group.container)
+        if container is None or not container.supports.start:
+            return None
+        group, setting = self.group, self._options.keep
+        return keep(
+            group.min_parallelism, self.capacity, group.keeping, setting, now_ms=self.now_ms
+        )
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is to be written."""
+        if self.to_drain or any(_is_news(*each) for each in self.decisions):
+            return True
+        kept = self.kept
+        return kept is not None and (kept.keeping != self.group.keeping or kept.request > 0)
+
+    def container_of(self, name: str) -> WorkerContainer | None:
+        return self._options.containers.get(name)
+
+    def known(self, resource: Resource) -> Known:
+        container = self.container_of(resource.container)
+        return Known(
+            alive=resource.id in self.workers,
+            released=resource.wanted_released,
+            orphaned_since_ms=resource.orphaned_since_ms,
+            started_at_ms=resource.launched_at_ms,
+            attempts=resource.attempts,
+            configured=container is not None,
+            restartable=container is not None and container.supports.restart,
+        )
+
+    def _decide(self, resource: Resource) -> Decision:
+        known, setting = self.known(resource), self._options.auto_restart
+        return decide(known, setting, leads=True, now_ms=self.now_ms)
+
+    def _threads(self, resource: Resource, found: Decision) -> Threads:
+        worker = self.workers.get(resource.id)
+        if worker is not None:
+            draining = worker.drain_since_ms > 0 or resource.wanted_released
+            return Threads(resource.threads, registered=True, draining=draining)
+        if resource.wanted_released or resource.step is LaunchStep.STOPPING:
+            return Threads(0)
+        setting = self._options.auto_restart
+        young = self.now_ms < (resource.launched_at_ms or 0) + setting.grace_ms
+        booting = young and resource.step is not LaunchStep.FAILED
+        waits = found.verdict in COMES_BACK and setting.enabled
+        comes_back = waits and self.known(resource).restartable
+        return Threads(resource.threads, booting=booting, restarting=comes_back)
+
+
+def _is_news(resource: Resource, found: Decision) -> bool:
+    if found.verdict in SAID_ONCE:
+        return resource.told is None
+    return found.verdict not in {Verdict.NOTHING, Verdict.WAIT}
+
+
+def is_given_up(resource: Resource) -> bool:
+    return resource.wanted_released and (resource.told or "").startswith(GAVE_UP)
+
+
+def left_alone(verdict: Verdict, container: str, *, by_user: bool = False) -> str:
+    """Why a resource without a worker is left alone (R6, R7)."""
+    if verdict is Verdict.ISOLATED:
+        return (
+            f"its container {container!r} is no longer configured, so nobody can start it; "
+            "configure the container again, or release the resource"
+        )
+    if by_user:
+        return f"its container {container!r} leaves starting to you; nobody else starts it"
+    return (
+        f"its container {container!r} heals itself, so nobody else starts it; release the "
+        "resource if it does not come back"
+    )

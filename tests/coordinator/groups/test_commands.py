@@ -1,0 +1,213 @@
+"""What people ask about groups: what is wanted is written, the rest is refused with a way out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.coordinator.groups.commands import Change, GroupCommands, NewGroup
+from headrace.errors import BadSetting, LaunchOver, NotFound, Refused
+from headrace.model.groups.capacity import Keeping
+from headrace.model.job import JobStatus
+from headrace.model.tables.schedule import SchedulingPolicy
+from headrace.store import groups
+from headrace.store.engine import writing
+from tests.coordinator.desk import Desk
+from tests.coordinator.groups.stand import GRACE_S, GROUP, Care, Place
+
+NEW = NewGroup(GROUP, "local", 8, 2048, "balanced", {"spark-conf.spark.x": "1"})
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+@pytest.fixture
+def care(desk: Desk, place: Place) -> Care:
+    return Care(desk, place)
+
+
+@pytest.fixture
+def commands(desk: Desk) -> GroupCommands:
+    return GroupCommands(desk.store, desk.clock, desk.ids, containers=("local", "k8s"))
+
+
+def test_a_group_is_made_as_it_was_asked_for_once(commands: GroupCommands) -> None:
+    made = commands.create(NEW)
+
+    assert commands.create(NEW) == made
+    assert (made.container, made.min_parallelism, made.memory_mb) == ("local", 8, 2048)
+    assert made.policy is SchedulingPolicy.BALANCED
+    assert made.properties == {"spark-conf.spark.x": "1"}
+
+
+def test_another_group_of_the_same_name_is_refused(commands: GroupCommands) -> None:
+    commands.create(NEW)
+
+    with pytest.raises(Refused, match=r"there is a group 'g' already.*`headrace group set g`"):
+        commands.create(replace(NEW, min_parallelism=4))
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (NewGroup("a b"), "group 'a b' can't be used"),
+        (NewGroup("g", "locale"), "did you mean 'local'"),
+        (NewGroup("g", min_parallelism=-1), "min-parallelism of group 'g' can be 0 to"),
+        (NewGroup("g", memory_mb=-1), "memory of group 'g'"),
+        (NewGroup("g", policy="fair"), "scheduling policy 'fair' of group 'g' does not exist"),
+        (NewGroup("g", properties={"export.DB_PASSWORD": "x"}), "sounds secret"),
+        (NewGroup("g", properties={"": "x"}), "can't be used"),
+    ],
+)
+def test_what_can_not_be_had_is_refused(commands: GroupCommands, new: NewGroup, said: str) -> None:
+    with pytest.raises(BadSetting, match=said):
+        commands.create(new)
+
+
+def test_a_change_changes_what_is_given_and_nothing_else(commands: GroupCommands) -> None:
+    before = commands.create(NEW)
+
+    after = commands.change(
+        GROUP, Change(min_parallelism=4, properties={"spark-conf.spark.x": None, "master": "yarn"})
+    )
+
+    assert after == replace(before, min_parallelism=4, properties={"master": "yarn"})
+    assert commands.change(GROUP, Change(policy="")).policy is None
+
+
+@pytest.mark.req("R5")
+def test_a_floor_that_was_given_up_is_tried_again_when_a_person_changes_it(
+    care: Care, commands: GroupCommands
+) -> None:
+    commands.create(NEW)
+    lowered = Keeping(3, care.desk.clock.wall_ms() + 3_600_000, 2, "no room")
+    with writing(care.store) as conn:
+        groups.note_keeping(conn, GROUP, lowered)
+    assert commands.change(GROUP, Change(min_parallelism=8)).keeping == lowered, "nothing changed"
+
+    commands.change(GROUP, Change(min_parallelism=6))
+    care.look()
+
+    assert [each.threads for each in care.all()] == [6]
+    assert care.read_group().keeping.effective is None
+
+
+def test_a_group_whose_container_is_gone_can_still_be_changed(desk: Desk) -> None:
+    GroupCommands(desk.store, desk.clock, desk.ids, containers=("local",)).create(NEW)
+    later = GroupCommands(desk.store, desk.clock, desk.ids)
+
+    assert later.change(GROUP, Change(min_parallelism=0)).min_parallelism == 0
+    with pytest.raises(BadSetting, match="container 'local' of group 'g' is not configured"):
+        later.scale(GROUP, 2)
+
+
+def test_a_further_resource_is_asked_for_once_for_each_key(
+    care: Care, place: Place, commands: GroupCommands
+) -> None:
+    commands.create(replace(NEW, min_parallelism=0))
+
+    made = commands.scale(GROUP, 3, key="k1")
+    assert commands.scale(GROUP, 3, key="k1") == made
+    care.look()
+
+    assert (made.threads, made.memory_mb, made.made_for) == (3, 2048, "user")
+    assert made.properties == NEW.properties
+    assert place.started == [("k1", 1)]
+    with pytest.raises(BadSetting, match="resource id 'k1' is taken"):
+        commands.scale(GROUP, 4, key="k1")
+    with pytest.raises(BadSetting, match="can be 1 to 1000, and not 0"):
+        commands.scale(GROUP, 0)
+
+
+def test_a_group_that_is_used_is_deleted_by_force_only(
+    care: Care, desk: Desk, commands: GroupCommands
+) -> None:
+    commands.create(NEW)
+    desk.submit(job_id="mine", group=GROUP)
+    desk.register("by-hand", group=GROUP)
+
+    with pytest.raises(Refused, match=r"used by 1 job \(mine\), 1 worker that you started.*--forc"):
+        commands.remove(GROUP)
+    assert commands.remove(GROUP, force=True).wanted_removed
+    with pytest.raises(Refused, match="is being removed"):
+        commands.scale(GROUP, 1)
+    with pytest.raises(Refused, match="is being removed"):
+        commands.create(NEW)
+    care.look()
+
+    with pytest.raises(NotFound, match="there is no group 'g'"):
+        commands.change(GROUP, Change())
+
+
+def test_a_released_resource_drains_its_worker_and_is_stopped(
+    care: Care, place: Place, commands: GroupCommands
+) -> None:
+    commands.create(replace(NEW, min_parallelism=0))
+    commands.scale(GROUP, 4, key="r1")
+    care.look()
+    care.register("r1", 1)
+
+    commands.release("w-r1-1")
+    commands.release("r1")
+    care.look()
+
+    assert place.stopped == [("r1", 1)]
+    assert care.read() is None
+    with pytest.raises(LaunchOver, match="which is released"):
+        care.register("r1", 1)
+
+
+def test_a_worker_without_a_resource_can_only_be_drained(
+    desk: Desk, commands: GroupCommands
+) -> None:
+    desk.register("by-hand")
+
+    with pytest.raises(Refused, match="`headrace worker drain by-hand` gives it nothing more"):
+        commands.release("by-hand")
+    assert commands.drain("by-hand").changed
+    again = commands.drain("by-hand")
+    assert not again.changed
+    assert again.worker.drain_since_ms == desk.clock.wall_ms()
+    with pytest.raises(NotFound, match="`headrace worker list`"):
+        commands.drain("nobody")
+
+
+def test_a_draining_worker_is_given_nothing(desk: Desk, commands: GroupCommands) -> None:
+    desk.register("w1")
+    commands.drain("w1")
+    desk.plan_noops(1)
+
+    assert desk.sync("w1").assignments == ()
+
+
+def test_no_job_is_let_in_to_slots_of_a_draining_worker(
+    desk: Desk, commands: GroupCommands
+) -> None:
+    desk.register("w1")
+    commands.drain("w1")
+    job = desk.submit()
+    desk.passes()
+    assert desk.status(job) is JobStatus.PENDING
+
+    desk.register("w2")
+    desk.passes()
+
+    assert len(desk.sync("w2").assignments) == 1
+
+
+@pytest.mark.req("R3")
+def test_why_a_resource_was_given_up_can_be_asked_after_its_record_has_gone(
+    desk: Desk, place: Place, commands: GroupCommands
+) -> None:
+    care = Care(desk, place, max_retries=1)
+    commands.create(replace(NEW, min_parallelism=0))
+    commands.scale(GROUP, 4, key="r1")
+    care.look()
+    care.looks(seconds=GRACE_S * 3, step_s=30)
+    assert care.read() is None
+
+    with pytest.raises(NotFound, match=r"given up at .*, after 1 attempt: exit code 137, Killed"):
+        commands.release("r1")
