@@ -20,6 +20,18 @@ DAY_S = 86_400
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
+    task_ack_timeout: Annotated[
+        float,
+        typer.Option(
+            help="Seconds until a task goes to others that a silent worker never answered for.",
+            min=1,
+            max=DAY_S,
+        ),
+    ] = 30.0
+    task_execute_timeout: Annotated[
+        float,
+        typer.Option(help="Seconds that a task of a table may take.", min=10, max=7 * DAY_S),
+    ] = 3600.0
     containers: Annotated[
         Path | None,
         typer.Option(
@@ -99,4 +111,10 @@ class GroupSettings:
         tables = replace(
             options.tables, policy=self.scheduling_policy, break_quota=self.break_quota_limit
         )
-        return replace(options, groups=groups, tables=tables)
+        return replace(
+            options,
+            groups=groups,
+            tables=tables,
+            ack_timeout_s=self.task_ack_timeout,
+            execute_timeout_s=self.task_execute_timeout,
+        )

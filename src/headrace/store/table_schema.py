@@ -96,7 +96,6 @@ lake_tables = Table(
     Column("file_failures", JSON, nullable=False, server_default=text("'{}'")),  # by path
     CheckConstraint(f"status IN {one_of(TableStatus)}", name="status"),
     CheckConstraint(f"wanted_type IN {one_of(t.name for t in OptimizingType)}", name="wanted_type"),
-    Index("ix_lake_tables_due_at_ms", "due_at_ms"),
     Index("ix_lake_tables_catalog_due_at_ms", "catalog", "due_at_ms"),
     partial_index("ix_lake_tables_wanted", "id", where="wanted_type IS NOT NULL"),
     partial_index(

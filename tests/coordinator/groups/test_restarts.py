@@ -7,9 +7,8 @@ import logging
 import pytest
 
 from headrace.containers.launching import Supports
-from headrace.errors import HeadraceError, Refused
+from headrace.errors import HeadraceError
 from headrace.model.groups.resource import LaunchStep
-from headrace.seams import arm, disarm_all
 from headrace.store import resources, workers
 from headrace.store.engine import reading, writing
 from headrace.store.schema import tasks as task_rows
@@ -221,73 +220,6 @@ def test_a_resource_of_a_container_that_is_gone_is_isolated_and_others_are_handl
     assert {care.there(name).attempts for name in ("r0", "r2")} == {0}
     told = [r for r in caplog.records if r.message == "resource left alone"]
     assert len(told) == 2
-
-
-@pytest.mark.req("R8")
-def test_a_leader_that_is_no_longer_trusted_starts_nothing(care: Care, place: Place) -> None:
-    care.resource()
-    care.trusted = False
-
-    care.look()
-
-    assert place.asked == []
-    assert care.there().step is LaunchStep.INTENDED
-
-
-class Died(BaseException):
-    """The leader is killed."""
-
-
-@pytest.mark.req("R8")
-@pytest.mark.parametrize("at", ["before launch", "launched, before it is recorded"])
-def test_a_leader_killed_between_intent_and_record_leaves_one_worker(
-    care: Care, place: Place, at: str
-) -> None:
-    care.resource()
-
-    def die() -> None:
-        raise Died
-
-    arm(at, die)
-    care.decide()
-    care.launching.run()
-    with pytest.raises(Died):
-        care.launching.wait(10)
-    assert care.there().step is LaunchStep.INTENDED
-    disarm_all()
-
-    care.take_over()
-    care.look()
-
-    assert place.started == [("r1", 1)]
-    assert care.there().step is LaunchStep.STARTED
-
-
-@pytest.mark.req("R8")
-def test_an_answer_for_an_older_launch_changes_nothing(care: Care) -> None:
-    care.resource()
-    care.look()
-    old = care.there()
-    with writing(care.store) as conn:
-        resources.intend(conn, old, attempts=1, now_ms=5)
-
-    with writing(care.store) as conn:
-        assert not resources.started(conn, old, {"pid": "7"}, now_ms=6)
-
-    assert care.there().properties == old.properties
-
-
-@pytest.mark.req("R8")
-def test_a_worker_of_an_older_launch_is_refused(care: Care) -> None:
-    lost(care)
-    care.looks(seconds=GRACE_S + 10)
-    assert care.there().launch == 2
-
-    with pytest.raises(Refused, match="launch 2 is the current one"):
-        care.register("r1", 1)
-    care.register("r1", 2)
-    with pytest.raises(Refused, match="registered for that before"):
-        care.register("r1", 2, worker="a second one")
 
 
 def test_how_the_worker_of_an_orphan_ended_is_told(care: Care) -> None:

@@ -5,6 +5,8 @@ Programs before it can't read the tasks of tables: none of them may lead any mor
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -115,6 +117,20 @@ def _make_lake_tables() -> None:
         sa.Column("not_before_ms", sa.BigInteger(), nullable=False, server_default=sa.text("0")),
         sa.Column("failures", sa.Integer(), nullable=False, server_default=sa.text("0")),
         sa.Column("error", sa.Text()),
+        *_as_last_looked_at(),
+        sa.CheckConstraint(_STATUSES, name=op.f("ck_lake_tables_status")),
+        sa.CheckConstraint(
+            "wanted_type IN ('FULL', 'MAJOR', 'MINOR')", name=op.f("ck_lake_tables_wanted_type")
+        ),
+        sa.ForeignKeyConstraint(["catalog"], ["catalogs.name"], name="fk_lake_tables_catalog"),
+        sa.PrimaryKeyConstraint("id", name="pk_lake_tables"),
+        sa.UniqueConstraint("identifier", name="uq_lake_tables_identifier"),
+    )
+    _index_lake_tables()
+
+
+def _as_last_looked_at() -> list[sa.Column[Any]]:
+    return [
         sa.Column("uuid", sa.Text()),
         sa.Column("pointer", sa.Text()),
         sa.Column("snapshot", sa.BigInteger()),
@@ -133,23 +149,15 @@ def _make_lake_tables() -> None:
         sa.Column("summary", sa.JSON(none_as_null=True)),
         sa.Column("clocks", sa.JSON(), nullable=False, server_default=sa.text("'{}'")),
         sa.Column("file_failures", sa.JSON(), nullable=False, server_default=sa.text("'{}'")),
-        sa.CheckConstraint(
-            _STATUSES,
-            name=op.f("ck_lake_tables_status"),
-        ),
-        sa.CheckConstraint(
-            "wanted_type IN ('FULL', 'MAJOR', 'MINOR')", name=op.f("ck_lake_tables_wanted_type")
-        ),
-        sa.ForeignKeyConstraint(["catalog"], ["catalogs.name"], name="fk_lake_tables_catalog"),
-        sa.PrimaryKeyConstraint("id", name="pk_lake_tables"),
-        sa.UniqueConstraint("identifier", name="uq_lake_tables_identifier"),
-    )
+    ]
+
+
+def _index_lake_tables() -> None:
     turns = ("group_name", "pending_since_ms", "id")
     _partial_index("ix_lake_tables_busy", "lake_tables", *turns, where="status <> 'IDLE'")
     _partial_index("ix_lake_tables_wanted", "lake_tables", "id", where="wanted_type IS NOT NULL")
     by_catalog = ["catalog", "due_at_ms"]
     op.create_index("ix_lake_tables_catalog_due_at_ms", "lake_tables", by_catalog)
-    op.create_index("ix_lake_tables_due_at_ms", "lake_tables", ["due_at_ms"])
 
 
 def _make_processes() -> None:
@@ -188,6 +196,10 @@ def _make_processes() -> None:
         sa.PrimaryKeyConstraint("id", name="pk_processes"),
         sa.UniqueConstraint("table_id", "number", name="uq_processes_table_id_number"),
     )
+    _index_processes()
+
+
+def _index_processes() -> None:
     op.create_index("ix_processes_ended_at_ms", "processes", ["ended_at_ms"])
     _partial_index("ix_processes_leftovers", "processes", "discard_at_ms", where="leftovers = 1")
     _partial_index(

@@ -1,0 +1,102 @@
+"""One launch at a time, started by one leader at a time, whoever dies in between (R8)."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.errors import Refused
+from headrace.model.groups.resource import LaunchStep
+from headrace.seams import arm, disarm_all
+from headrace.store import resources
+from headrace.store.engine import writing
+from tests.coordinator.desk import Desk
+from tests.coordinator.groups.stand import GRACE_S, Care, Place
+
+
+@pytest.fixture
+def place() -> Place:
+    return Place()
+
+
+@pytest.fixture
+def care(desk: Desk, place: Place) -> Care:
+    made = Care(desk, place)
+    made.group()
+    return made
+
+
+def lost(care: Care) -> None:
+    """A resource whose worker registered, and died."""
+    care.resource()
+    care.look()
+    care.register("r1", 1)
+    care.look()
+    care.die("w-r1-1")
+    care.look()
+
+
+@pytest.mark.req("R8")
+def test_a_leader_that_is_no_longer_trusted_starts_nothing(care: Care, place: Place) -> None:
+    care.resource()
+    care.trusted = False
+
+    care.look()
+
+    assert place.asked == []
+    assert care.there().step is LaunchStep.INTENDED
+
+
+class Died(BaseException):
+    """The leader is killed."""
+
+
+@pytest.mark.req("R8")
+@pytest.mark.parametrize("at", ["before launch", "launched, before it is recorded"])
+def test_a_leader_killed_between_intent_and_record_leaves_one_worker(
+    care: Care, place: Place, at: str
+) -> None:
+    care.resource()
+
+    def die() -> None:
+        raise Died
+
+    arm(at, die)
+    care.decide()
+    care.launching.run()
+    with pytest.raises(Died):
+        care.launching.wait(10)
+    assert care.there().step is LaunchStep.INTENDED
+    disarm_all()
+
+    care.take_over()
+    care.look()
+
+    assert place.started == [("r1", 1)]
+    assert care.there().step is LaunchStep.STARTED
+
+
+@pytest.mark.req("R8")
+def test_an_answer_for_an_older_launch_changes_nothing(care: Care) -> None:
+    care.resource()
+    care.look()
+    old = care.there()
+    with writing(care.store) as conn:
+        resources.intend(conn, old, attempts=1, now_ms=5)
+
+    with writing(care.store) as conn:
+        assert not resources.started(conn, old, {"pid": "7"}, now_ms=6)
+
+    assert care.there().properties == old.properties
+
+
+@pytest.mark.req("R8")
+def test_a_worker_of_an_older_launch_is_refused(care: Care) -> None:
+    lost(care)
+    care.looks(seconds=GRACE_S + 10)
+    assert care.there().launch == 2
+
+    with pytest.raises(Refused, match="launch 2 is the current one"):
+        care.register("r1", 1)
+    care.register("r1", 2)
+    with pytest.raises(Refused, match="registered for that before"):
+        care.register("r1", 2, worker="a second one")
