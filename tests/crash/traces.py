@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sqlalchemy import func, select
 
+from headrace.model.task import OF_TABLES
 from headrace.store.engine import open_store, reading
 from headrace.store.schema import (
     cleanups,
@@ -28,6 +29,7 @@ from tests.crash.lake import leftovers
 NAMESPACE = "ends"
 STATE = (jobs, pipelines, tasks, epochs, ready_sources, job_secrets, job_logs)
 MARKS = ("headrace.mark.", "headrace.aborted.")
+OPTIMIZING = ".0.optimize"  # in the marks of a table's own processes, which stay with the table
 
 
 def rows_left(store_url: str) -> Mapping[str, int]:
@@ -39,6 +41,9 @@ def rows_left(store_url: str) -> Mapping[str, int]:
                 table.name: conn.execute(select(func.count()).select_from(table)).scalar_one()
                 for table in (*STATE, cleanups)
             }
+            # Tables are optimized meanwhile: their tasks are nothing that a job left.
+            theirs = select(func.count()).where(tasks.c.kind.in_(sorted(OF_TABLES)))
+            counts[tasks.name] -= conn.execute(theirs).scalar_one()
     finally:
         engine.dispose()
     return {name: count for name, count in counts.items() if count}
@@ -96,4 +101,4 @@ def _marks_in(metadata: Path | None) -> list[str]:
     if metadata is None:
         return []
     properties: Mapping[str, str] = json.loads(metadata.read_text())["properties"]
-    return [key for key in properties if key.startswith(MARKS)]
+    return [key for key in properties if key.startswith(MARKS) and OPTIMIZING not in key]

@@ -32,6 +32,10 @@ SPEND_WAIT_S = 0.5
 SWAPS_MAX = 4
 
 
+def look(lake: Lake, ref: TableRef, at: CommitAt) -> Spent | None:
+    return lake.ask("look", lambda: found_table(lake, ref).spent(at))
+
+
 def look_replaced(lake: Lake, ref: TableRef, at: ProcessAt) -> Replaced | None:
     spent = lake.ask("look", lambda: found_table(lake, ref).spent(at.commit_at))
     return None if spent is None else _told(ref, at, spent, {}, already=True)

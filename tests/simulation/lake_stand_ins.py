@@ -17,6 +17,7 @@ STAND_INS: Mapping[str, object] = {
     _WORKER + "planning.probe": lake_formats.probe,
     _WORKER + "planning.scan": lake_formats.scan,
     _WORKER + "rewriting.choose": lake_formats.choose,
+    _WORKER + "rewriting.look": lake_commits.look,
     _WORKER + "rewriting.rewrite": lake_formats.rewrite,
     _WORKER + "committing.look_replaced": lake_commits.look_replaced,
     _WORKER + "committing.replace": lake_commits.replace,
