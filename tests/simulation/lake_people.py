@@ -14,7 +14,7 @@ VALUES = 6
 DUE = 3  # files of one partition, from which on a table is to be optimized
 PAUSE_S = (0.1, 2.5)  # between two things that people do
 AWAY_S = (0.5, 8.0)
-OUTAGE_S = (85.0, 95.0)  # longer than anybody asks how a commit ended
+OUTAGE_S = (140.0, 150.0)  # longer than anybody asks how a commit ended
 
 
 def name_of(number: int) -> str:
