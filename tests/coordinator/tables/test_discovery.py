@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection
 
+from headrace.coordinator.reconcile.loop import run_once
 from headrace.coordinator.tables.catalogs import (
     DISCOVER_INTERVAL_MS,
     PAGES_PER_PASS_MAX,
     TABLES_PER_PAGE,
+    Catalogs,
 )
 from headrace.model.tables.names import identifier_of
 from headrace.model.tables.status import ProcessStatus, TableStatus
@@ -233,3 +235,11 @@ def test_no_two_tables_have_the_same_identifier() -> None:
     assert identifier_of("c", ("a",), "b`.`c") == "c.a.`b``.``c`"
     assert identifier_of("c", (), "größe") == "c.größe"
     assert identifier_of("c", ("",), "t") == "c.``.t"
+
+
+def test_nothing_is_written_for_a_group_in_which_nobody_works(desk: Desk) -> None:
+    catalogs_loop = Catalogs(desk.clock, desk.ids)
+
+    found = run_once(desk.store, desk.term, catalogs_loop, catalogs_loop.keys(desk.store))
+
+    assert found.done == []

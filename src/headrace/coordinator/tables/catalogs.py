@@ -25,7 +25,7 @@ from headrace.model.tables.refresh import BASE_INTERVAL_MS, DISCOVER_INTERVAL_MS
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
 from headrace.protocol.tables import TABLES_PER_CATALOG_MAX, Chosen, Discovered
-from headrace.store import catalogs, lake, lake_turns, table_tasks, tasks
+from headrace.store import catalogs, lake, lake_turns, table_tasks, tasks, workers
 from headrace.store.catalogs import Catalog
 from headrace.store.engine import reading
 from headrace.store.tasks import End, Task
@@ -97,7 +97,7 @@ class Catalogs:
         if catalog.wanted_removed:
             return True
         if catalog.task_id is None:
-            return catalog.due_at_ms <= self._clock.wall_ms()
+            return catalog.due_at_ms <= self._clock.wall_ms() and _has_worker(conn, catalog)
         task = tasks.get(conn, catalog.task_id)
         if task is not None and task.status is TaskStatus.SUCCESS:
             self._compare(conn, catalog, task)
@@ -200,6 +200,11 @@ class Catalogs:
             kept=set(kept),
             error=_told(found.failed),
         )
+
+
+def _has_worker(conn: Connection, catalog: Catalog) -> bool:
+    """Nothing is written for a group in which nobody could do it."""
+    return catalog.group in workers.slots_by_group(conn)
 
 
 def _names(found: Discovered) -> Sequence[tuple[tuple[str, ...], str]]:
