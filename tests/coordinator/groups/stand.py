@@ -171,3 +171,13 @@ class Care:
             found = groups.get(conn, GROUP)
         assert found is not None
         return found
+
+
+def lost(care: Care) -> None:
+    """A resource whose worker registered, and died."""
+    care.resource()
+    care.look()
+    care.register("r1", 1)
+    care.look()
+    care.die("w-r1-1")
+    care.look()

@@ -9,30 +9,7 @@ from headrace.model.groups.resource import LaunchStep
 from headrace.seams import arm, disarm_all
 from headrace.store import resources
 from headrace.store.engine import writing
-from tests.coordinator.desk import Desk
-from tests.coordinator.groups.stand import GRACE_S, Care, Place
-
-
-@pytest.fixture
-def place() -> Place:
-    return Place()
-
-
-@pytest.fixture
-def care(desk: Desk, place: Place) -> Care:
-    made = Care(desk, place)
-    made.group()
-    return made
-
-
-def lost(care: Care) -> None:
-    """A resource whose worker registered, and died."""
-    care.resource()
-    care.look()
-    care.register("r1", 1)
-    care.look()
-    care.die("w-r1-1")
-    care.look()
+from tests.coordinator.groups.stand import GRACE_S, Care, Place, lost
 
 
 @pytest.mark.req("R8")

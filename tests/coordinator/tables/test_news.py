@@ -69,4 +69,6 @@ def test_a_table_nobody_has_seen_has_its_catalog_looked_into(desk: Desk, table: 
 
 def test_a_sink_that_is_no_table_is_no_news(desk: Desk) -> None:
     with writing(desk.store) as conn:
+        before = catalogs.all_of_them(conn)
         written(conn, {"Console-1": {"rows": 7}}, now_ms=desk.clock.wall_ms())
+        assert catalogs.all_of_them(conn) == before
