@@ -198,7 +198,7 @@ def test_only_a_failure_that_is_not_a_refusal_is_logged_with_its_trace(
 ) -> None:
     bench.end(raises(error))
 
-    [record] = [record for record in caplog.records if record.message == "execution failed"]
+    [record] = [record for record in caplog.records if record.getMessage() == "execution failed"]
     assert (record.exc_info is None) == isinstance(error, Refused)
     assert record.__dict__["reason"] == str(error)
 

@@ -180,7 +180,7 @@ def test_a_container_that_heals_itself_is_left_alone_and_told_once(
 
     assert place.started == [("r1", 1)]
     assert (care.there().attempts, place.stopped) == (0, [])
-    told = [r for r in caplog.records if r.message == "resource left alone"]
+    told = [r for r in caplog.records if r.getMessage() == "resource left alone"]
     assert len(told) == 1
 
 
@@ -196,7 +196,7 @@ def test_a_resource_of_a_container_that_is_gone_is_isolated_and_others_are_handl
 
     assert ("r1", 2) in place.started
     assert {care.there(name).attempts for name in ("r0", "r2")} == {0}
-    told = [r for r in caplog.records if r.message == "resource left alone"]
+    told = [r for r in caplog.records if r.getMessage() == "resource left alone"]
     assert len(told) == 2
 
 
