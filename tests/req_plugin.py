@@ -5,7 +5,8 @@ can read it; each xdist process collects everything and so sees the same set. Wh
 full is decided where the command line is known and handed to the xdist processes.
 
 `--req ID` runs only the tests that prove ID. `--all-crash` adds the tests marked `matrix`, which
-kill at every seam in turn; without it they are left out, and prove nothing.
+kill at every seam in turn; `--soak` those marked `soak`, which go on for as long as one likes.
+Without it they are left out, and prove nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ PROVED = pytest.StashKey[frozenset[str]]()
 FULL = pytest.StashKey[bool]()
 
 _FULL_KEY = "headrace_full_run"
+_ASKED_FOR = {"--all-crash": "matrix", "--soak": "soak"}
 _NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "req")
 
 
@@ -25,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("headrace")
     group.addoption("--req", metavar="ID", help="run only the tests that prove this requirement")
     group.addoption("--all-crash", action="store_true", help="run the full kill matrix as well")
+    group.addoption("--soak", action="store_true", help="run the long random writes as well")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -45,8 +48,9 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if not config.getoption("--all-crash"):
-        _keep(config, items, [item for item in items if not item.get_closest_marker("matrix")])
+    for option, marker in _ASKED_FOR.items():
+        if not config.getoption(option):
+            _keep(config, items, [item for item in items if not item.get_closest_marker(marker)])
     config.stash[PROVED] = frozenset(name for item in items for name in proved_by(item))
     if wanted := config.getoption("--req"):
         _keep(config, items, [item for item in items if wanted in proved_by(item)])

@@ -207,7 +207,7 @@ def test_rows_are_those_of_a_plain_copy_while_tables_are_optimized_and_either_si
 
 
 @pytest.mark.req("T3", "T7", "E1", "E4")
-@pytest.mark.matrix
+@pytest.mark.soak
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("soak", [pytest.param(None, id="any")], indirect=True)
 def test_rows_are_those_of_a_plain_copy_however_long_it_goes_on(
