@@ -60,7 +60,7 @@ _GET = Prepared(select(*_COLUMNS).where(processes.c.id == bindparam("of")))
 _LOCK = Prepared(select(*_COLUMNS).where(processes.c.id == bindparam("of")).with_for_update())
 _RUNNING = Prepared(
     select(processes.c.id, processes.c.table_id)
-    .where(RUNNING_PROCESS)
+    .where(RUNNING_PROCESS, processes.c.id > bindparam("after"))
     .order_by(processes.c.id)
     .limit(bindparam("most"))
 )
@@ -152,9 +152,10 @@ def lock(conn: Connection, process_id: str) -> Process | None:
     return _to_process(row) if row else None
 
 
-def running(conn: Connection, *, most: int) -> Mapping[str, str]:
-    """Table by process, settling ones as well: so little that no broken row hides the others."""
-    return dict(_RUNNING.rows(conn, {"most": most}))
+def running(conn: Connection, *, after: str = "", most: int) -> Mapping[str, str]:
+    """Table by process, settling ones as well: so little that no broken row hides the others. In
+    the order of their ids, from the one that follows `after`."""
+    return dict(_RUNNING.rows(conn, {"after": after, "most": most}))
 
 
 def running_of(conn: Connection, table_id: str) -> Process | None:

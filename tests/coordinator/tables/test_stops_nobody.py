@@ -10,6 +10,7 @@ from sqlalchemy import update
 from headrace.coordinator.metrics import Metrics
 from headrace.coordinator.options import TableOptions
 from headrace.coordinator.tables import payloads
+from headrace.coordinator.tables import processes as running
 from headrace.coordinator.tables.catalogs import Catalogs
 from headrace.coordinator.tables.tending import Tables
 from headrace.model.tables.status import TableStatus
@@ -109,3 +110,19 @@ def test_an_evaluation_told_again_speaks_of_the_same_tables(
     [again] = desk.sync("w1", free={}).assignments
 
     assert again.payload == first.payload
+
+
+@pytest.mark.req("T6")
+def test_more_processes_than_a_pass_looks_at_have_their_turn_in_the_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "RUNNING_MAX", 2)
+    lakes = bench.lakes
+    tables = [lakes.table(f"t{n}", T.MINOR_OPTIMIZING) for n in range(5)]
+    made = [lakes.process(table, rewrites=[S.PLANNED]) for table in tables]
+    loop = running.Processes(bench.desk.clock)
+
+    passes = [loop.keys(bench.desk.store) for _ in range(3)]
+
+    assert sorted(key for keys in passes for key in keys if key in made) == sorted(made)
+    assert set(loop.keys(bench.desk.store)) >= set(sorted(made)[:2])  # and begins again

@@ -30,7 +30,7 @@ from headrace.store.lake import LakeTable
 from headrace.store.processes import Process
 from headrace.store.table_tasks import State
 
-RUNNING_MAX = 1_000  # processes looked at in one pass
+RUNNING_MAX = 1_000  # processes looked at in one pass, the next ones in the next
 PLANNING_MAX = 1_000  # tables that are being planned, looked at in one pass
 SETTLE_TIMEOUT_S = 15 * 60  # so long the table is asked how a commit ended
 
@@ -44,11 +44,13 @@ class Processes:
         self._clock = clock
         self.skipped: Collection[str] = ()  # tables that are not recovered yet
         self._settling_since_s: dict[str, float] = {}  # by process, as this leader saw it
+        self._after = ""  # the next pass begins behind this one, so that each has its turn
 
     def keys(self, engine: Engine) -> Sequence[str]:
         with reading(engine) as conn:
-            running = processes.running(conn, most=RUNNING_MAX)
+            running = processes.running(conn, after=self._after, most=RUNNING_MAX)
             planning = lake.in_status(conn, {TableStatus.PLANNING}, most=PLANNING_MAX)
+        self._after = max(running) if len(running) == RUNNING_MAX else ""
         found = [process for process, table in running.items() if table not in self.skipped]
         return [*found, *(f"table:{table}" for table in planning if table not in self.skipped)]
 
