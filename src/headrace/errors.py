@@ -199,10 +199,13 @@ class JarsUnavailable(Unavailable):
 
 
 class SparkDied(Unavailable):
-    """The JVM of a worker has ended; without it the worker can do nothing."""
+    """The JVM of a worker, or its Spark application, has ended; the worker can do nothing more."""
 
     def __init__(self) -> None:
-        super().__init__("Spark's JVM has died; its log says why. Start the worker again")
+        super().__init__(
+            "Spark's JVM has died; its log says why, or that of the cluster that ended its "
+            "application. Start the worker again"
+        )
 
 
 _KINDS: Mapping[str, type[HeadraceError]] = {

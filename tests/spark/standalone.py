@@ -19,6 +19,7 @@ from tests.cli.machine import environment, wait_until
 
 HOST = "127.0.0.1"
 ANSWER_MAX_S = 10.0
+QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # for one that lives for a minute
 DAEMON_START_MAX_S = 90.0  # seconds when the machine is idle
 _DAEMON = "org.apache.spark.deploy"
 _AT = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -65,7 +66,12 @@ def standalone(folder: Path) -> Generator[Cluster]:
 @contextmanager
 def _daemon(log: Path, name: str, *arguments: str) -> Generator[None]:
     home = Path(pyspark.__file__).parent
-    told = environment(SPARK_LOCAL_IP=HOST, SPARK_DAEMON_MEMORY="256m", SPARK_HOME=str(home))
+    told = environment(
+        SPARK_LOCAL_IP=HOST,
+        SPARK_DAEMON_MEMORY="256m",
+        SPARK_DAEMON_JAVA_OPTS=QUICK_JVM,
+        SPARK_HOME=str(home),
+    )
     with (
         log.open("wb") as output,
         subprocess.Popen(

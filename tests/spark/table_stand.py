@@ -68,9 +68,14 @@ class Tasks:
         now_ms: int = NOW_MS,
         defaults: Mapping[str, str] | None = None,
         catalog: CatalogSpec = EMBEDDED,
+        groups: Mapping[str, dict[str, str]] | None = None,
     ) -> Evaluated:
         told = EvaluatePayload(
-            catalog=catalog, now_ms=now_ms, tables=tables, defaults=dict(defaults or {})
+            catalog=catalog,
+            now_ms=now_ms,
+            tables=tables,
+            defaults=dict(defaults or {}),
+            groups=dict(groups or {}),
         )
         return Evaluated.model_validate(self.runner.evaluate(self.execution(told)))
 

@@ -200,11 +200,13 @@ def test_a_summary_tells_the_neediest_partitions_with_all_their_rules(
     written.append(100, 1)  # one more, in p=0
     written.sql("ALTER TABLE {t} SET TBLPROPERTIES ('self-optimizing.quota'='much')")
 
-    found = tasks.look(written, defaults={"self-optimizing.group": "night"})
+    group, quota = "self-optimizing.group", "self-optimizing.quota"
+    found = tasks.look(written, defaults={group: "night"}, groups={"night": {quota: "3"}})
 
-    assert (found.chosen.group, found.chosen.quota) == ("night", 0.5)
+    assert (found.chosen.group, found.chosen.quota) == ("night", 3)
     assert "self-optimizing.quota is 'much'" in found.flaws[0]
     summary = some(found.summary)
+    assert (summary.set_by[group], summary.set_by[quota]) == ("catalog", "group")
     assert (summary.partitions, summary.due, summary.files, summary.rows) == (2, 2, 7, 31)
     assert [one.partition for one in summary.most] == ["p=0 (spec 0)", "p=1 (spec 0)"]
     assert {rule.name for rule in summary.most[0].rules if rule.fired} == {

@@ -197,3 +197,21 @@ def _said(leader: Leader, at: int = 0) -> int:
     progress = leader.syncs()[-1].holds[at].progress
     assert progress is not None
     return progress.activity
+
+
+def test_a_spark_that_is_stopped_at_the_end_has_not_died() -> None:
+    looked, died = threading.Event(), threading.Event()
+
+    def stopped_meanwhile() -> bool:
+        tending.end()
+        looked.set()
+        return False
+
+    spark = Spark(stopped_meanwhile, lambda _: None, lambda _: None, lambda _: (-1, 0))
+    tending = Tending(spark, list[Execution], died=died.set)
+    tending.start()
+    assert looked.wait(BOUND_S)
+    eventually(lambda: "tending" not in {thread.name for thread in threading.enumerate()})
+
+    assert not died.is_set()
+    assert not tending.jvm_died

@@ -27,7 +27,7 @@ def test_thousands_of_partitions_are_counted_and_the_first_are_told() -> None:
     found = table([file for day in days(MANY) for file in files(1, 1, partition=day)])
     result = assess(found, SETTINGS, {}, now_ms=NOW_MS)
 
-    pending, summary = pending_of(result, found, SETTINGS), summary_of(result, found)
+    pending, summary = pending_of(result, found, SETTINGS), summary_of(result, found, SETTINGS)
 
     assert pending is not None
     assert (pending.partitions, len(pending.told)) == (MANY, PARTITIONS_TOLD_MAX)

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from py4j.protocol import Py4JNetworkError  # pyright: ignore[reportMissingTypeStubs]
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -33,7 +34,7 @@ from headrace.formats.iceberg.catalogs import (
     forget_catalogs,
     local_path,
 )
-from headrace.formats.iceberg.jvm import active
+from headrace.formats.iceberg.jvm import active, scala_context
 from headrace.worker.archive import Archive, archive_for
 from headrace.worker.jars import resolve
 from headrace.worker.java import find_java
@@ -55,6 +56,7 @@ class WarmSpark:
         self, session: SparkSession, process: subprocess.Popen[bytes], archive: Archive | None
     ) -> None:
         self.session = session
+        self._context = scala_context(session)  # pyspark forgets it as soon as it is to stop
         self._process, self._archive = process, archive
         self._lock = threading.Lock()
         self._pools_taken: set[int] = set()
@@ -69,8 +71,16 @@ class WarmSpark:
         return self._process.pid
 
     def alive(self) -> bool:
-        """Whether the JVM lives; without it this process can do nothing any more."""
-        return self._process.poll() is None
+        """Whether the JVM and its context live; without them this process can do nothing any more.
+
+        A cluster that ends an application stops its context, and leaves the JVM as it is.
+        """
+        if self._process.poll() is not None:
+            return False
+        try:
+            return not self._context.isStopped()
+        except Py4JNetworkError:  # the JVM ends just now
+            return False
 
     def cancel(self, execution: str) -> None:
         """Stop the jobs that this task has running now. Repeat it until the task has ended."""

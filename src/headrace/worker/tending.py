@@ -61,9 +61,10 @@ class Tending:
             self._soon.wait(TEND_INTERVAL_S)
             self._soon.clear()
             if not self._spark.alive():
-                log.error("Spark's JVM has died")
-                self.jvm_died = True
-                self._died()
+                if not self._over.is_set():  # else it is being stopped, since nobody needs it
+                    log.error("Spark's JVM has died, or its application was ended")
+                    self.jvm_died = True
+                    self._died()
                 return
             active = self._active()
             ids = {execution.id for execution in active}
