@@ -129,6 +129,7 @@ def started(conn: Connection, resource: Resource, found: Mapping[str, str], *, n
         conn,
         resource,
         step=LaunchStep.STARTED,
+        launched_at_ms=now_ms,
         properties={**resource.properties, **found},
         started_at_ms=resource.started_at_ms or now_ms,
         error=None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.coordinator.groups.look import START_MAX_MS
 from headrace.errors import Refused
 from headrace.model.groups.resource import LaunchStep
 from headrace.seams import arm, disarm_all
@@ -77,3 +78,35 @@ def test_a_worker_of_an_older_launch_is_refused(care: Care) -> None:
     care.register("r1", 2)
     with pytest.raises(Refused, match="registered for that before"):
         care.register("r1", 2, worker="a second one")
+
+
+@pytest.mark.req("R2", "R4")
+def test_a_start_that_waits_for_its_turn_is_no_attempt_that_failed(
+    care: Care, place: Place
+) -> None:
+    lost(care)
+    care.desk.clock.advance(GRACE_S)
+    care.decide()
+    for _ in range(2):
+        care.desk.clock.advance(GRACE_S / 2)
+        care.decide()
+    assert (care.there().launch, care.there().attempts) == (2, 1)
+
+    care.ask()
+    care.looks(seconds=GRACE_S - 10)
+
+    assert place.started[-1] == ("r1", 2), "its grace period counts from its start"
+    care.looks(seconds=20)
+    assert place.started[-1] == ("r1", 3)
+
+
+@pytest.mark.req("R1")
+def test_a_start_that_its_container_never_answers_is_replaced(care: Care) -> None:
+    lost(care)
+    care.desk.clock.advance(GRACE_S)
+    care.decide()
+
+    care.desk.clock.advance(START_MAX_MS / 1000 + GRACE_S)
+    care.decide()
+
+    assert (care.there().launch, care.there().attempts) == (3, 2)

@@ -17,8 +17,9 @@ from headrace.coordinator.groups.look import GAVE_UP, Look, left_alone
 from headrace.coordinator.options import GroupOptions
 from headrace.model.groups.capacity import Kept
 from headrace.model.groups.orphans import Decision, Verdict
+from headrace.model.groups.properties import launch_properties
 from headrace.model.ids import Ids
-from headrace.model.measures import count
+from headrace.model.measures import count, span
 from headrace.seams import seam
 from headrace.store import given_up, groups, resources, workers
 from headrace.store.engine import reading
@@ -28,6 +29,7 @@ from headrace.store.resources import Resource
 log = logging.getLogger(__name__)
 
 FOR_FLOOR = "floor"
+OF_THE_LOST = frozenset({Verdict.RESTART, Verdict.REMOVE})  # never of one that has its worker
 
 
 class Groups:
@@ -64,7 +66,8 @@ class Groups:
             return
         found = self._look(conn, group)
         for resource, decision in found.decisions:
-            self._apply(conn, resource, decision)
+            if decision.verdict not in OF_THE_LOST or self._is_lost(conn, resource):
+                self._apply(conn, resource, decision)
         for worker in found.to_drain:
             workers.drain(conn, worker.id, now_ms=self._clock.wall_ms())
         if found.kept is not None:
@@ -72,6 +75,15 @@ class Groups:
 
     def _look(self, conn: Connection, group: Group) -> Look:
         return Look.at(conn, group, self._options, now_ms=self._clock.wall_ms())
+
+    def _is_lost(self, conn: Connection, resource: Resource) -> bool:
+        """Looked at once more with its row locked, as a registration locks it: either that comes
+        first, and the resource stays as it is, or its worker finds what is decided here (R4)."""
+        seam("resource found lost, before it is locked")
+        found = resources.lock(conn, resource.id)
+        if found is None or found.launch != resource.launch or found.wanted_released:
+            return False
+        return workers.of_resource(conn, resource.id) is None
 
     def _apply(self, conn: Connection, resource: Resource, decision: Decision) -> None:
         now_ms, facts = self._clock.wall_ms(), {"resource": resource.id, "group": resource.group}
@@ -98,7 +110,11 @@ class Groups:
 
     def _give_up(self, conn: Connection, resource: Resource) -> None:
         """Its container is asked to end whatever is left of it, then its record goes (R3)."""
-        reason = resource.error or "nobody said why"
+        grace = span(self._options.auto_restart.grace_ms)
+        reason = resource.error or (
+            f"its worker had not registered {grace} after its start; `headrace coordinator "
+            "--auto-restart-grace-period` gives it longer"
+        )
         told = f"{GAVE_UP} after {count(resource.attempts, 'attempt')}: {reason}"
         resources.note(conn, resource, wanted_released=1, told=told)
         given_up.add(conn, resource, reason=reason, now_ms=self._clock.wall_ms())
@@ -127,7 +143,7 @@ class Groups:
                 container=group.container,
                 threads=kept.request,
                 memory_mb=group.memory_mb,
-                properties=group.properties,
+                properties=launch_properties(group.properties),
                 made_for=FOR_FLOOR,
                 now_ms=now_ms,
             )

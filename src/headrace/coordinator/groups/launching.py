@@ -36,7 +36,8 @@ STOP_GRACE_S = 30.0  # for a worker to give back what it holds
 EARLIER_GRACE_S = 5.0  # for one that fell silent, and is replaced
 DRAIN_MAX_MS = 15 * 60_000  # so long a released worker may finish what it has
 ERROR_CHARACTERS_MAX = 2000
-LOOK_INTERVAL_S = 10.0  # between two questions how the worker of an orphan ended
+LOOK_INTERVAL_S = 10.0  # between two questions how the worker of an orphan ended, and at least
+LOOKS_PER_GRACE = 3  # so many before it is started again, or given up: that needs the answer
 
 
 class Launching:
@@ -57,6 +58,8 @@ class Launching:
         self._metrics = metrics or Metrics()
         self._pool = ThreadPoolExecutor(AT_ONCE_MAX, thread_name_prefix="launching")
         self._asked: dict[tuple[str, int, str], Future[None]] = {}
+        grace_s = options.auto_restart.grace_ms / 1000
+        self._look_every_s = min(LOOK_INTERVAL_S, grace_s / LOOKS_PER_GRACE)
         self._look_at_s: dict[str, float] = {}
         self._lock = threading.Lock()
 
@@ -92,7 +95,7 @@ class Launching:
         now_s = self._clock.monotonic_s()
         if resource.step is not LaunchStep.STARTED or now_s < self._look_at_s.get(resource.id, 0):
             return False
-        self._look_at_s[resource.id] = now_s + LOOK_INTERVAL_S
+        self._look_at_s[resource.id] = now_s + self._look_every_s
         return True
 
     def _is_drained(self, conn: Connection, resource: Resource) -> bool:
@@ -140,7 +143,7 @@ class Launching:
         container, launch = self._launch(resource)
         seam("before launch")
         try:
-            self._end_earlier(container, launch)
+            self._end_earlier(container, launch, attempts=resource.attempts)
             found = container.start(launch)
         except Exception as error:  # noqa: BLE001  it counts as an attempt, whatever it is (R4)
             told = redacted(str(error) or repr(error))[:ERROR_CHARACTERS_MAX]
@@ -155,13 +158,20 @@ class Launching:
             self._metrics.restarts.inc()
         log.info("launched", extra={"resource": resource.id, "launch": resource.launch})
 
-    def _end_earlier(self, container: WorkerContainer, launch: Launch) -> None:
-        """Whatever is left of the launch before: one that hangs must not go on beside this one."""
-        if launch.number > 1 and container.supports.stop:
-            container.stop(replace(launch, number=launch.number - 1), grace_s=EARLIER_GRACE_S)
+    def _end_earlier(self, container: WorkerContainer, launch: Launch, *, attempts: int) -> None:
+        """Whatever is left of earlier launches: one that hangs must not go on beside another.
+
+        All of this orphanhood, not only the one before: that may have failed, or have been passed
+        over, and so have left the one before it alone.
+        """
+        if container.supports.stop:
+            for number in range(max(1, launch.number - attempts), launch.number):
+                container.stop(replace(launch, number=number), grace_s=EARLIER_GRACE_S)
 
     def _stop(self, resource: Resource) -> None:
+        """Its record goes only when nothing is left of it: nobody would know of that any more."""
         container, launch = self._launch(resource)
+        self._end_earlier(container, launch, attempts=resource.attempts)
         if container.supports.stop:
             container.stop(launch, grace_s=STOP_GRACE_S)
         self._drop(resource)

@@ -22,6 +22,7 @@ from headrace.store.workers import Worker
 
 SAID_ONCE = frozenset({Verdict.OPTED_OUT, Verdict.ISOLATED})
 COMES_BACK = frozenset({Verdict.RESTART, Verdict.WAIT, Verdict.NOTICE})
+START_MAX_MS = 10 * 60_000  # a container that has not answered by then never does
 GAVE_UP = "gave up"  # so begins what is told of a resource that no restart brought back
 
 
@@ -93,11 +94,19 @@ class Look:
             alive=resource.id in self.workers,
             released=resource.wanted_released,
             orphaned_since_ms=resource.orphaned_since_ms,
-            started_at_ms=resource.launched_at_ms,
+            started_at_ms=self._started_at_ms(resource),
             attempts=resource.attempts,
             configured=container is not None,
             restartable=container is not None and container.supports.restart,
         )
+
+    def _started_at_ms(self, resource: Resource) -> int | None:
+        """From when its grace period counts. A start that waits for its turn, or for an answer of
+        its container, is not replaced by the next one: that would count attempts nobody made."""
+        asked_at_ms = resource.launched_at_ms
+        if asked_at_ms is None or resource.step is not LaunchStep.INTENDED:
+            return asked_at_ms
+        return min(self.now_ms, asked_at_ms + START_MAX_MS)
 
     def _decide(self, resource: Resource) -> Decision:
         known, setting = self.known(resource), self._options.auto_restart
