@@ -93,6 +93,8 @@ class Cluster:
     folder: Path
     store_url: str
     processes: list[Process] = field(default_factory=list[Process])
+    # Of all that is started from now on; nothing of ours is taken over from the test's own.
+    environment: dict[str, str] = field(default_factory=dict[str, str])
 
     def coordinator(
         self,
@@ -158,7 +160,12 @@ class Cluster:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**kept, "HEADRACE_SEAMS": seams, "JAVA_TOOL_OPTIONS": QUICK_JVM},
+                env={
+                    **kept,
+                    "HEADRACE_SEAMS": seams,
+                    "JAVA_TOOL_OPTIONS": QUICK_JVM,
+                    **self.environment,
+                },
                 start_new_session=True,
             )
         process = Process(name, popen, log)

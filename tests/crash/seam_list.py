@@ -1,4 +1,5 @@
-"""The seams that an epoch passes, those of the end of a job, of commands, and of lake tables.
+"""The seams that an epoch passes, those of the end of a job, of commands, of lake tables, and of
+workers that are started again.
 
 They are taken from the source: a new one is in the sweep of its kind by itself.
 """
@@ -6,7 +7,7 @@ They are taken from the source: a new one is in the sweep of its kind by itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ _COORDINATOR = (
     "coordinator/tables",
 )
 _OF_REWRITES = {"formats/iceberg/rewrite.py", "formats/iceberg/replace.py"}
+_OF_LAUNCHES = ("coordinator/groups", "containers/detached.py")
 _SEAM = re.compile(r"\bseam\(\"([^\"]+)\"\)")
 
 
@@ -65,8 +67,16 @@ def all_seams() -> Sequence[Seam]:
     """In the order of files and lines."""
     files = [file for place in _WORKER for file in sorted((SOURCE / place).rglob("*.py"))]
     for place in _COORDINATOR:
-        at = SOURCE / place
-        files += sorted(at.rglob("*.py")) if at.is_dir() else [at]
+        files += _files_at(place)
+    return _seams_in(files)
+
+
+def _files_at(place: str) -> Sequence[Path]:
+    at = SOURCE / place
+    return sorted(at.rglob("*.py")) if at.is_dir() else [at]
+
+
+def _seams_in(files: Iterable[Path]) -> Sequence[Seam]:
     return [
         Seam(file.relative_to(SOURCE).as_posix(), name)
         for file in files
@@ -84,6 +94,11 @@ def seams_of_an_epoch() -> Sequence[Seam]:
 
 def seams_of_a_table() -> Sequence[Seam]:
     return [seam for seam in all_seams() if seam.is_of_a_table]
+
+
+def seams_of_a_restart() -> Sequence[Seam]:
+    """Passed by the leader who starts a worker again, from its decision to its record of that."""
+    return _seams_in(file for place in _OF_LAUNCHES for file in _files_at(place))
 
 
 def seams_of_an_end() -> Sequence[Seam]:
