@@ -86,6 +86,10 @@ class GroupCalls:
     def drain_worker(self, worker: str) -> DrainView:
         return self._call(DrainView, "POST", f"/v1/workers/{quote(worker, safe='')}/drain")
 
+    def resume_worker(self, worker: str) -> DrainView:
+        """Take a drain back."""
+        return self._call(DrainView, "POST", f"/v1/workers/{quote(worker, safe='')}/resume")
+
     def resource(self, named: str) -> ResourceView:
         """By its own id, or by that of its worker."""
         return self._call(ResourceView, "GET", _resource(named))

@@ -73,6 +73,10 @@ class TableCalls:
         body = {key: value for key, value in given.items() if value is not None}
         return self._call(CatalogView, "PATCH", _catalog(name), json=body)
 
+    def refresh_catalog(self, name: str) -> CatalogView:
+        """Have it looked into now."""
+        return self._call(CatalogView, "POST", f"{_catalog(name)}/refresh")
+
     def remove_catalog(self, name: str) -> CatalogView:
         """Its tables are forgotten; nothing in it is deleted."""
         return self._call(CatalogView, "DELETE", _catalog(name))

@@ -86,4 +86,4 @@ class ResourceLogs(View):
 
 class DrainView(View):
     worker: WorkerView
-    changed: bool = True  # False: it drained before
+    changed: bool = True  # False: it was so before

@@ -19,8 +19,11 @@ class CatalogView(View):
     created_at_ms: int
     discovered_at_ms: int | None = None  # None: nobody has looked into it yet
     due_at_ms: int  # of the next look
+    looking: bool = False  # a look is under way
+    waits_for: str | None = None  # what a look that is due has to wait for
     failures: int = 0  # in a row
     error: str | None = None
+    changed: bool | None = None  # after a command: whether it changed anything
 
 
 class CatalogList(View):
@@ -68,12 +71,16 @@ class BlockerView(View):
     reason: str
     created_at_ms: int
     expires_at_ms: int
+    # When it was taken or renewed: the process whose commit had begun before, and may still land.
+    committing: int | None = None
 
 
 class TableView(View):
     identifier: str
     catalog: str
     group: str
+    quota: float = 0.5  # up to 1: that part of the group's slots; above: so many
+    quota_set_by: str | None = None  # table, catalog or group; None: nobody, or nobody has looked
     status: str
     status_since_ms: int
     enabled: bool = True  # by property

@@ -42,6 +42,10 @@ def test_a_catalog_is_added_shown_changed_and_removed(api: TestClient) -> None:
     assert changed.json()["table_filter"] is None
     assert changed.json()["defaults"] == LAKE["defaults"]
 
+    refreshed = api.post("/v1/catalogs/lake/refresh").json()
+    assert refreshed["changed"] is False, "nobody has looked into it yet, so that is due anyway"
+    assert refreshed["waits_for"] == "a worker of its group 'default', which has none"
+
     assert api.delete("/v1/catalogs/lake").json()["removing"]
     eventually(lambda: api.get("/v1/catalogs/lake").status_code == 404)
 

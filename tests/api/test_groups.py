@@ -148,6 +148,12 @@ def test_a_drained_worker_is_shown_so(api: TestClient) -> None:
     assert first["worker"]["drain_since_ms"]
     assert api.get("/v1/groups/g").json()["capacity"]["draining"] == 4
 
+    resumed = api.post("/v1/workers/w1/resume").json()
+    assert (resumed["changed"], resumed["worker"]["drain_since_ms"]) == (True, None)
+    assert not api.post("/v1/workers/w1/resume").json()["changed"]
+    assert api.get("/v1/groups/g").json()["capacity"]["registered"] == 4
+    assert error_of(api.post("/v1/workers/gone/resume"), 404)["kind"] == "NotFound"
+
 
 def test_a_released_resource_is_stopped_and_goes(api: TestClient, place: Writing) -> None:
     given_worker(api)

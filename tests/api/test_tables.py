@@ -195,6 +195,7 @@ def test_a_blocker_is_taken_renewed_and_ended(follower: TestClient, lakes: Lakes
     again = follower.put(path, json={"reason": "r", "seconds": 90}).json()
 
     assert again["expires_at_ms"] > first["expires_at_ms"]
+    assert again["committing"] is None
     assert follower.delete(path).json() == {"table": NAME, "name": "load"}
     assert error_of(follower.delete(path), 404)["kind"] == "NotFound"
     said = error_of(follower.put(path, json={"reason": "r", "seconds": 0}), 422)["message"]

@@ -96,3 +96,29 @@ def test_a_removed_catalog_says_that_nothing_is_deleted() -> None:
     script = Script({"DELETE /v1/catalogs/lake": [{**CATALOG, "removing": True}]})
 
     assert "nothing in it is deleted" in invoke(script, "catalog", "remove", "lake")
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            {"changed": True},
+            "lake is looked into now; 12 tables known so far, last looked into 1 m",
+        ),
+        ({"changed": False}, "lake was about to be looked into anyway"),
+        ({"changed": False, "looking": True}, "lake is being looked into already"),
+        (
+            {"changed": True, "waits_for": "a worker of its group 'etl', which has none"},
+            "looked into now, once there is a worker of its group 'etl', which has none",
+        ),
+    ],
+)
+def test_a_catalog_is_refreshed_and_where_to_look_is_said(
+    told: dict[str, object], said: str
+) -> None:
+    script = Script({"POST /v1/catalogs/lake/refresh": [{**CATALOG, **told}]})
+
+    shown = invoke(script, "catalog", "refresh", "lake")
+
+    assert said in shown
+    assert "`headrace table list --catalog lake` the tables" in shown

@@ -63,7 +63,7 @@ SHOWN: dict[str, Any] = {
     "memory_mb": 2048,
     "policy": "balanced",
     "own_policy": True,
-    "properties": {"spark-conf.spark.x": "1"},
+    "properties": {"spark-conf.spark.x": "1", "self-optimizing.quota": "2"},
     "created_at_ms": NOW,
     "removing": False,
     "capacity": {"registered": 2, "draining": 1, "booting": 0, "restarting": 4},
@@ -93,7 +93,8 @@ def test_a_group_is_shown_with_all_that_matters() -> None:
         "3 requests did not bring it to 8 threads",
         "2 work, 1 draining, 4 being restarted",
         "2,048 MB each",
-        "spark-conf.spark.x = 1",
+        "property      spark-conf.spark.x = 1",
+        "of tables     self-optimizing.quota = 2",
         "resource r1: 4 threads, launch 2 in local, without a worker for 7 min",
         "restart 2 of 5 in 3 min 10 s",
         "exit code 137, Killed",
@@ -179,6 +180,10 @@ def test_workers_are_shown_drained_and_released() -> None:
                 {"worker": launched, "changed": True},
                 {"worker": WORKER, "changed": False},
             ],
+            "POST /v1/workers/w1/resume": [
+                {"worker": WORKER, "changed": True},
+                {"worker": WORKER, "changed": False},
+            ],
             "POST /v1/resources/w1/release": [{**RESOURCE, "next": "stopped when it holds none"}],
         }
     )
@@ -187,6 +192,7 @@ def test_workers_are_shown_drained_and_released() -> None:
     shown = invoke(script, "worker", "show", "w1")
     drained = invoke(script, "worker", "drain", "w1")
     by_hand = invoke(script, "worker", "drain", "w1")
+    resumed = [invoke(script, "worker", "resume", "w1") for _ in range(2)]
     released = invoke(script, "worker", "release", "w1")
 
     assert "r1 launch 2" in listed
@@ -195,6 +201,9 @@ def test_workers_are_shown_drained_and_released() -> None:
         assert part in shown
     assert "is given nothing more" in drained
     assert "`headrace worker release w1` ends it" in drained
+    assert "`headrace worker resume w1` takes that back" in drained
+    assert "worker w1 is given work again; it holds 1 of 2 slots" in resumed[0]
+    assert "worker w1 did not drain, and is given work as before" in resumed[1]
     assert "was given nothing more before" in by_hand
     assert "somebody started it by hand, and has to end it" in by_hand
     assert "resource r1 is released: stopped when it holds none" in released

@@ -76,6 +76,7 @@ def test_a_table_is_shown_with_all_that_matters() -> None:
     for part in (
         f"{NAME}: MAJOR_OPTIMIZING for 3 min 20 s",
         "1,240 files of 3.4 GB, 12,000,000 rows, 31 partitions",
+        "2 of the slots of its group, as its group default says",
         "62 of 100",
         "MAJOR: 412 → 11 files, 1.2 GB → 1.1 GB, in 3 partitions, 2 delete files",
         "process 4 (MAJOR), 3 of 8 tasks done on w1",
@@ -188,6 +189,10 @@ def test_a_blocker_is_taken_and_ended() -> None:
         script, "table", "block", NAME, "load", "--reason", "nightly", "--seconds", "60"
     )
     assert "no longer blocks" in invoke(script, "table", "unblock", NAME, "load")
+    late = invoke(
+        always(200, {**blocker, "committing": 4}), "table", "block", NAME, "load", "--reason", "r"
+    )
+    assert "but process 4 had begun to commit before, and that may still land" in late
     assert script.heard[0] == ("PUT", path, {"reason": "nightly", "seconds": 60})
 
 

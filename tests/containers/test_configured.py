@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -27,6 +27,8 @@ class Elsewhere:
     def __init__(self, setting: ContainerSetting) -> None:
         self.name = setting.name
         self.properties = setting.properties
+
+    def check(self, group: str, properties: Mapping[str, str], *, memory_mb: int) -> None: ...
 
     def start(self, launch: Launch) -> Launched:
         return Launched({})

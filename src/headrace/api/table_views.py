@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from headrace.coordinator.tables.explain import Explanation
 from headrace.coordinator.tables.standing import progress_of, read_measured
 from headrace.model.tables.backoff import left_out
+from headrace.model.tables.settings import property_of
 from headrace.model.tables.status import ProcessStatus
 from headrace.model.task import TaskStatus
 from headrace.protocol.tables import GainTold, Pending, Planned, Summary
@@ -34,8 +35,12 @@ from headrace.views_tables import (
 )
 
 
-def catalog_view(catalog: Catalog, *, tables: int) -> CatalogView:
-    """Its secrets stand elsewhere in the store, and are redacted in its properties."""
+def catalog_view(
+    catalog: Catalog, *, tables: int, manned: bool = True, changed: bool | None = None
+) -> CatalogView:
+    """Its secrets stand elsewhere in the store, and are redacted in its properties. `manned`:
+    whether its group has workers."""
+    alone = f"a worker of its group {catalog.group!r}, which has none"
     return CatalogView(
         name=catalog.name,
         type=catalog.type,
@@ -48,8 +53,11 @@ def catalog_view(catalog: Catalog, *, tables: int) -> CatalogView:
         created_at_ms=catalog.created_at_ms,
         discovered_at_ms=catalog.discovered_at_ms,
         due_at_ms=catalog.due_at_ms,
+        looking=catalog.task_id is not None,
+        waits_for=None if manned else alone,
         failures=catalog.failures,
         error=catalog.error,
+        changed=changed,
     )
 
 
@@ -82,6 +90,7 @@ def _table_view(table: LakeTable, measured: Measured, **more: Any) -> TableView:
         identifier=table.identifier,
         catalog=table.catalog,
         group=table.group,
+        quota=table.quota,
         status=table.status,
         status_since_ms=table.status_since_ms,
         enabled=table.enabled,
@@ -109,6 +118,7 @@ def _summed(summary: Summary | None) -> Mapping[str, Any]:
         "bytes": summary.bytes,
         "rows": summary.rows,
         "partitions": summary.partitions,
+        "quota_set_by": summary.set_by.get(property_of("quota")),
     }
 
 
@@ -166,12 +176,13 @@ def _gained(told: object) -> Mapping[str, int]:
     }
 
 
-def blocker_view(blocker: Blocker) -> BlockerView:
+def blocker_view(blocker: Blocker, *, committing: int | None = None) -> BlockerView:
     return BlockerView(
         name=blocker.name,
         reason=blocker.reason,
         created_at_ms=blocker.created_at_ms,
         expires_at_ms=blocker.expires_at_ms,
+        committing=committing,
     )
 
 

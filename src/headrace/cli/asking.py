@@ -1,16 +1,27 @@
-"""What commands share that ask coordinators and show the answer."""
+"""What commands share that ask coordinators: whom they ask, and how they show the answer."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headrace.cli.context import Context, urls_of
+from headrace.cli.context import (
+    Context,
+    CoordinatorOption,
+    HomeOption,
+    Output,
+    OutputOption,
+    urls_of,
+)
+from headrace.cli.option_sets import declare, own_parameters, parameters_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from rich.table import Table
 
@@ -18,12 +29,48 @@ if TYPE_CHECKING:
     from headrace.views import View
 
 
-def client_of(cli: Context, coordinator: str | None, home: Path | None) -> Client:
-    from headrace.cli import upfile
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Options of every command that asks coordinators."""
 
-    cli.log_to_stderr()
-    settings = cli.settings(home=home)
-    return cli.client(upfile.coordinators(settings.home, urls_of(coordinator or "")), settings)
+    coordinator: CoordinatorOption = None
+    home: HomeOption = None
+    output: OutputOption = None
+
+
+class Ask:
+    """A command that was given: how it answers, and whom it asks."""
+
+    def __init__(
+        self, ctx: typer.Context, coordinator: str | None, home: Path | None, output: Output | None
+    ) -> None:
+        self.cli = Context.of(ctx, output)
+        self._coordinator, self._home = coordinator, home
+
+    @cached_property
+    def client(self) -> Client:
+        from headrace.cli import upfile
+
+        self.cli.log_to_stderr()
+        settings = self.cli.settings(home=self._home)
+        urls = urls_of(self._coordinator or "")
+        return self.cli.client(upfile.coordinators(settings.home, urls), settings)
+
+
+def asks(command: Callable[..., None]) -> Callable[..., None]:
+    """Have a command ask coordinators: it takes an `Ask` first, and has the options of `Where`
+    behind its own."""
+    _, *own = own_parameters(command)
+    where = parameters_of(Where)
+
+    @wraps(command)
+    def run(*, ctx: typer.Context, **given: Any) -> None:
+        ask = Ask(ctx, **{each.name: given.pop(each.name) for each in where})
+        command(ask, **given)
+
+    context = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    declare(run, [context, *own, *where])
+    return run
 
 
 def show_all(cli: Context, views: Sequence[View], table: Callable[[], Table], *, none: str) -> None:

@@ -8,12 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.asking import client_of, now_ms, show_all, show_one
+from headrace.cli.asking import Ask, asks, now_ms, show_all, show_one
 from headrace.cli.context import (
     Context,
-    CoordinatorOption,
-    HomeOption,
-    OutputOption,
     pairs_of,
 )
 from headrace.errors import BadSetting
@@ -70,8 +67,9 @@ GroupOption = Annotated[
 
 
 @app.command()
+@asks
 def add(
-    ctx: typer.Context,
+    ask: Ask,
     name: NameArgument,
     kind: Annotated[
         str, typer.Option("--type", metavar="TYPE", help="jdbc, rest, hive, glue or hadoop.")
@@ -81,14 +79,10 @@ def add(
     defaults: DefaultOption = None,
     table_filter: FilterOption = None,
     group: GroupOption = None,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Add a catalog. Its tables are found by themselves, now and as they come."""
-    cli = Context.of(ctx, output)
     given = {**_from_file(property_file), **pairs_of(properties or [], "--property")}
-    view = client_of(cli, coordinator, home).add_catalog(
+    view = ask.client.add_catalog(
         name,
         type=kind,
         properties=given,
@@ -96,40 +90,30 @@ def add(
         table_filter=table_filter,
         group=group,
     )
-    _show(cli, view)
+    _show(ask.cli, view)
 
 
 @app.command("list")
-def list_catalogs(
-    ctx: typer.Context,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def list_catalogs(ask: Ask) -> None:
     """List catalogs and when they were last looked into."""
-    cli = Context.of(ctx, output)
-    views = client_of(cli, coordinator, home).catalogs()
+    views = ask.client.catalogs()
     from headrace.cli.table_summary import catalogs_table
 
-    show_all(cli, views, lambda: catalogs_table(views, now_ms=now_ms()), none=NO_CATALOGS)
+    show_all(ask.cli, views, lambda: catalogs_table(views, now_ms=now_ms()), none=NO_CATALOGS)
 
 
 @app.command()
-def show(
-    ctx: typer.Context,
-    name: NameArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def show(ask: Ask, name: NameArgument) -> None:
     """Show a catalog with its properties, secrets redacted."""
-    cli = Context.of(ctx, output)
-    _show(cli, client_of(cli, coordinator, home).catalog(name))
+    _show(ask.cli, ask.client.catalog(name))
 
 
 @app.command("set")
+@asks
 def change(
-    ctx: typer.Context,
+    ask: Ask,
     name: NameArgument,
     properties: PropertyOption = None,
     property_file: FileOption = None,
@@ -145,16 +129,12 @@ def change(
     table_filter: FilterOption = None,
     no_filter: Annotated[bool, typer.Option("--no-filter", help="Take the filter away.")] = False,
     group: GroupOption = None,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Change a catalog: what is given, and nothing else."""
-    cli = Context.of(ctx, output)
     if no_filter and table_filter is not None:
         raise BadSetting("--filter and --no-filter exclude each other; give one of them")
     given = {**_from_file(property_file), **pairs_of(properties or [], "--property")}
-    view = client_of(cli, coordinator, home).change_catalog(
+    view = ask.client.change_catalog(
         name,
         properties={**given, **dict.fromkeys(unset or [])},
         defaults={
@@ -164,22 +144,26 @@ def change(
         table_filter="" if no_filter else table_filter,
         group=group,
     )
-    _show(cli, view)
+    _show(ask.cli, view)
 
 
 @app.command()
-def remove(
-    ctx: typer.Context,
-    name: NameArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def refresh(ask: Ask, name: NameArgument) -> None:
+    """Look into a catalog now, for tables that came or went, rather than at its next turn."""
+    view = ask.client.refresh_catalog(name)
+    from headrace.cli.table_text import about_refresh
+
+    show_one(ask.cli, view, lambda: about_refresh(view, now_ms=now_ms()))
+
+
+@app.command()
+@asks
+def remove(ask: Ask, name: NameArgument) -> None:
     """Forget a catalog and its tables. Nothing in it is deleted."""
-    cli = Context.of(ctx, output)
-    view = client_of(cli, coordinator, home).remove_catalog(name)
+    view = ask.client.remove_catalog(name)
     show_one(
-        cli,
+        ask.cli,
         view,
         lambda: [
             f"catalog {view.name} is being removed: what runs for its tables is closed first, and "

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.cli.summary import moment, table_of
+from headrace.model.groups.properties import launch_properties, table_defaults
 from headrace.model.measures import count, span
 from headrace.views import WorkerView
 from headrace.views_groups import DrainView, GivenUpView, GroupView, ResourceView
@@ -142,7 +143,14 @@ def about_drain(view: DrainView) -> Sequence[str]:
     way_out = f"`headrace worker release {worker.id}` ends it"
     if worker.resource is None:
         way_out = "somebody started it by hand, and has to end it"
-    return [f"worker {worker.id} {drained}; it {_held(worker)}. {way_out}"]
+    back = f"`headrace worker resume {worker.id}` takes that back"
+    return [f"worker {worker.id} {drained}; it {_held(worker)}. {back}, {way_out}"]
+
+
+def about_resume(view: DrainView) -> Sequence[str]:
+    worker = view.worker
+    again = "is given work again" if view.changed else "did not drain, and is given work as before"
+    return [f"worker {worker.id} {again}; it {_held(worker)}"]
 
 
 def _held(view: WorkerView) -> str:
@@ -162,7 +170,12 @@ def _memory(memory_mb: int) -> str:
 
 
 def _pairs(properties: Mapping[str, str]) -> list[str]:
-    return [_line("property", f"{name} = {value}") for name, value in sorted(properties.items())]
+    """What containers are told, then what its tables have by default."""
+    told, defaults = launch_properties(properties), table_defaults(properties)
+    return [
+        *(_line("property", f"{name} = {value}") for name, value in sorted(told.items())),
+        *(_line("of tables", f"{name} = {value}") for name, value in sorted(defaults.items())),
+    ]
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.asking import client_of, now_ms, show_all, show_one
-from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption, pairs_of
+from headrace.cli.asking import Ask, asks, now_ms, show_all, show_one
+from headrace.cli.context import Context, pairs_of
 from headrace.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -47,27 +47,25 @@ PropertyOption = Annotated[
     typer.Option(
         "--property",
         metavar="NAME=VALUE",
-        help="As its container knows it, e.g. spark-conf.spark.executor.memory=4g; repeatable.",
+        help="As its container knows it, e.g. spark-conf.spark.executor.memory=4g; or a default of "
+        "its tables, e.g. self-optimizing.quota=2; repeatable.",
     ),
 ]
 
 
 @app.command()
+@asks
 def create(
-    ctx: typer.Context,
+    ask: Ask,
     name: NameArgument,
     container: ContainerOption = None,
     min_parallelism: FloorOption = None,
     memory: MemoryOption = None,
     policy: PolicyOption = None,
     properties: PropertyOption = None,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Make a group. With a floor its workers are started by themselves."""
-    cli = Context.of(ctx, output)
-    view = client_of(cli, coordinator, home).create_group(
+    view = ask.client.create_group(
         name,
         container=container,
         min_parallelism=min_parallelism or 0,
@@ -75,40 +73,30 @@ def create(
         policy=policy,
         properties=pairs_of(properties or [], "--property"),
     )
-    _show(cli, view)
+    _show(ask.cli, view)
 
 
 @app.command("list")
-def list_groups(
-    ctx: typer.Context,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def list_groups(ask: Ask) -> None:
     """List groups: threads that are wanted, threads that work, and what comes next."""
-    cli = Context.of(ctx, output)
-    views = client_of(cli, coordinator, home).groups()
+    views = ask.client.groups()
     from headrace.cli.group_text import groups_table
 
-    show_all(cli, views, lambda: groups_table(views), none=NO_GROUPS)
+    show_all(ask.cli, views, lambda: groups_table(views), none=NO_GROUPS)
 
 
 @app.command()
-def show(
-    ctx: typer.Context,
-    name: NameArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def show(ask: Ask, name: NameArgument) -> None:
     """Show a group: its workers, its resources, what was given up, and what comes next."""
-    cli = Context.of(ctx, output)
-    _show(cli, client_of(cli, coordinator, home).group(name))
+    _show(ask.cli, ask.client.group(name))
 
 
 @app.command("set")
+@asks
 def change(
-    ctx: typer.Context,
+    ask: Ask,
     name: NameArgument,
     container: ContainerOption = None,
     min_parallelism: FloorOption = None,
@@ -121,17 +109,13 @@ def change(
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="NAME", help="Take a property away.")
     ] = None,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Change what is given, and nothing else. Workers that run stay as they are."""
-    cli = Context.of(ctx, output)
     if no_policy and policy is not None:
         raise BadSetting(
             "--scheduling-policy and --no-scheduling-policy exclude each other; give one of them"
         )
-    view = client_of(cli, coordinator, home).change_group(
+    view = ask.client.change_group(
         name,
         container=container,
         min_parallelism=min_parallelism,
@@ -142,53 +126,47 @@ def change(
             **dict.fromkeys(unset or []),
         },
     )
-    _show(cli, view)
+    _show(ask.cli, view)
 
 
 @app.command()
+@asks
 def scale(
-    ctx: typer.Context,
+    ask: Ask,
     name: NameArgument,
     threads: Annotated[
         int | None, typer.Option(help="Ask for one further worker of so many.", min=1, max=1000)
     ] = None,
     min_parallelism: FloorOption = None,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Ask for a further worker, or set the floor that is kept."""
-    cli = Context.of(ctx, output)
     if (threads is None) == (min_parallelism is None):
         raise BadSetting(
             "`headrace group scale` takes --threads N for a further worker, or --min-parallelism N "
             "for the floor of the group; give one of them"
         )
-    client = client_of(cli, coordinator, home)
+    client = ask.client
     if threads is None:
-        _show(cli, client.change_group(name, min_parallelism=min_parallelism))
+        _show(ask.cli, client.change_group(name, min_parallelism=min_parallelism))
         return
     made = client.scale_group(name, threads=threads)
     from headrace.cli.group_text import about_resource
 
-    show_one(cli, made, lambda: about_resource(made, now_ms=now_ms()))
+    show_one(ask.cli, made, lambda: about_resource(made, now_ms=now_ms()))
 
 
 @app.command()
+@asks
 def delete(
-    ctx: typer.Context,
+    ask: Ask,
     name: NameArgument,
     force: Annotated[
         bool, typer.Option("--force", help="Also when jobs or tables still use it.")
     ] = False,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Release the workers of a group that were started for it, then forget it."""
-    cli = Context.of(ctx, output)
-    view = client_of(cli, coordinator, home).delete_group(name, force=force)
-    show_one(cli, view, lambda: [f"group {view.name} is {view.next}"])
+    view = ask.client.delete_group(name, force=force)
+    show_one(ask.cli, view, lambda: [f"group {view.name} is {view.next}"])
 
 
 def _show(cli: Context, view: GroupView) -> None:

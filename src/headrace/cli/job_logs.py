@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.asking import client_of
-from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption
+from headrace.cli.asking import Ask, asks
+from headrace.cli.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,9 @@ COORDINATOR_AWAY_MAX_S = 600.0
 WORKER_CHARS = 8  # of a worker's name, for people
 
 
+@asks
 def logs(
-    ctx: typer.Context,
+    ask: Ask,
     job: Annotated[str, typer.Argument(metavar="JOB", help="Its id, as `job list` shows it.")],
     tail: Annotated[
         int, typer.Option(help="Begin with at most so many lines.", min=0, max=TAIL_MAX)
@@ -34,15 +35,11 @@ def logs(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Show what comes, until the job has ended.")
     ] = False,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Show what was said about a job, by coordinators and workers."""
-    cli = Context.of(ctx, output)
-    client = client_of(cli, coordinator, home)
+    client = ask.client
     first = client.logs(job, tail=tail)
-    _show(cli, first)
+    _show(ask.cli, first)
     if not follow:
         if not first.lines and tail:
             typer.echo(f"nothing was said about job {job} yet", err=True)
@@ -52,7 +49,7 @@ def logs(
 
     with interrupts(lambda: None) as wanted:
         for found in _further(client, first, wanted, SystemClock()):
-            _show(cli, found)
+            _show(ask.cli, found)
         if wanted.wait(0):
             raise typer.Exit(wanted.exit_code)
 

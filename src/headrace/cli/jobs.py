@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import job_logs
-from headrace.cli.asking import client_of, now_ms, show_all
-from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption
+from headrace.cli.asking import Ask, asks, now_ms, show_all
+from headrace.cli.context import Context
 from headrace.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -34,23 +34,19 @@ SavepointArgument = Annotated[
 
 
 @app.command("list")
-def list_jobs(
-    ctx: typer.Context,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def list_jobs(ask: Ask) -> None:
     """List jobs that have not ended."""
-    cli = Context.of(ctx, output)
-    views = client_of(cli, coordinator, home).jobs()
+    views = ask.client.jobs()
     from headrace.cli.summary import jobs_table
 
-    show_all(cli, views, lambda: jobs_table(views, now_ms=now_ms()), none=NOTHING_RUNS)
+    show_all(ask.cli, views, lambda: jobs_table(views, now_ms=now_ms()), none=NOTHING_RUNS)
 
 
 @app.command()
+@asks
 def history(
-    ctx: typer.Context,
+    ask: Ask,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this one.")] = None,
     status: Annotated[
         str | None, typer.Option(help="Only what ended so, e.g. FAILED.", metavar="STATUS")
@@ -59,64 +55,44 @@ def history(
     limit: Annotated[
         int, typer.Option(help="Show at most so many.", min=1, max=HISTORY_MAX)
     ] = HISTORY_SHOWN,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """List how jobs ended, the latest first."""
-    cli = Context.of(ctx, output)
-    asked = client_of(cli, coordinator, home)
-    views = asked.history(job, status=status, name=name, most=limit)
+    views = ask.client.history(job, status=status, name=name, most=limit)
     from headrace.cli.summary import history_table
 
-    show_all(cli, views, lambda: history_table(views), none=NOTHING_ENDED)
+    show_all(ask.cli, views, lambda: history_table(views), none=NOTHING_ENDED)
 
 
 @app.command()
-def show(
-    ctx: typer.Context,
-    job: JobArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def show(ask: Ask, job: JobArgument) -> None:
     """Show a job and its pipelines, also once it has ended."""
-    cli = Context.of(ctx, output)
-    _show(cli, client_of(cli, coordinator, home).job(job))
+    _show(ask.cli, ask.client.job(job))
 
 
 @app.command()
-def cancel(
-    ctx: typer.Context,
-    job: JobArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def cancel(ask: Ask, job: JobArgument) -> None:
     """Stop a job; its sinks keep what was committed."""
-    cli = Context.of(ctx, output)
-    _show(cli, client_of(cli, coordinator, home).cancel_job(job))
+    _show(ask.cli, ask.client.cancel_job(job))
 
 
 @app.command()
+@asks
 def savepoint(
-    ctx: typer.Context,
+    ask: Ask,
     words: SavepointArgument,
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Ask for it, and leave.")] = False,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Stop a job so that it can be restored, or delete what was saved.
 
     `headrace run JOB_FILE --restore JOB` goes on from there.
     """
-    cli = Context.of(ctx, output)
     match words:
         case [job]:  # also one that is called `delete`
-            _save(cli, client_of(cli, coordinator, home), job, wait=not no_wait)
+            _save(ask.cli, ask.client, job, wait=not no_wait)
         case [word, job] if word == DELETE:
-            _delete_savepoint(cli, client_of(cli, coordinator, home), job)
+            _delete_savepoint(ask.cli, ask.client, job)
         case _:
             raise BadSetting(
                 "`headrace job savepoint` takes JOB, or `delete JOB`, and not "
@@ -150,19 +126,13 @@ app.command()(job_logs.logs)
 
 
 @app.command()
-def checkpoints(
-    ctx: typer.Context,
-    job: JobArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def checkpoints(ask: Ask, job: JobArgument) -> None:
     """List the checkpoints of a job, the newest first."""
-    cli = Context.of(ctx, output)
-    views = client_of(cli, coordinator, home).checkpoints(job)
+    views = ask.client.checkpoints(job)
     from headrace.cli.summary import checkpoints_table
 
-    show_all(cli, views, lambda: checkpoints_table(views), none="no checkpoints yet")
+    show_all(ask.cli, views, lambda: checkpoints_table(views), none="no checkpoints yet")
 
 
 def _show(cli: Context, view: JobView) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
-from headrace.cli.asking import client_of, show_one
-from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption
+from headrace.cli.asking import Ask, asks, show_one
 from headrace.cli.table_arguments import TableArgument
 
 BLOCK_S = 600
@@ -16,46 +16,40 @@ BLOCK_MAX_S = 24 * 3600
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Who asks, e.g. nightly-load.")]
 
 
+@asks
 def block(
-    ctx: typer.Context,
+    ask: Ask,
     table: TableArgument,
     name: NameArgument,
     reason: Annotated[str, typer.Option(help="Why, for whoever looks at the table.")],
     seconds: Annotated[
         int, typer.Option(help="How long it holds from now on.", min=1, max=BLOCK_MAX_S)
     ] = BLOCK_S,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Have a table left alone: nothing is planned or committed meanwhile.
 
-    Asked again under the same name it is renewed. It ends by itself.
+    Asked again under the same name it is renewed. It ends by itself. A commit that has begun before
+    may still land, and is told.
     """
-    cli = Context.of(ctx, output)
-    asked = client_of(cli, coordinator, home)
-    view = asked.block_table(table, name, reason=reason, seconds=seconds)
+    view = ask.client.block_table(table, name, reason=reason, seconds=seconds)
     from headrace.cli.summary import moment
 
-    show_one(
-        cli,
-        view,
-        lambda: [
+    def lines() -> Iterator[str]:
+        yield (
             f"{table} is left alone until {moment(view.expires_at_ms)} for {name}; the same "
             f"command renews it, `headrace table unblock {table} {name}` ends it"
-        ],
-    )
+        )
+        if view.committing is not None:
+            yield (
+                f"but process {view.committing} had begun to commit before, and that may still "
+                f"land: wait until `headrace table history {table}` shows that it has ended"
+            )
+
+    show_one(ask.cli, view, lambda: list(lines()))
 
 
-def unblock(
-    ctx: typer.Context,
-    table: TableArgument,
-    name: NameArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def unblock(ask: Ask, table: TableArgument, name: NameArgument) -> None:
     """End a blocker before its time."""
-    cli = Context.of(ctx, output)
-    view = client_of(cli, coordinator, home).unblock_table(table, name)
-    show_one(cli, view, lambda: [f"{name} no longer blocks {table}"])
+    view = ask.client.unblock_table(table, name)
+    show_one(ask.cli, view, lambda: [f"{name} no longer blocks {table}"])

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.asking import client_of, show_one
-from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption
+from headrace.cli.asking import Ask, asks, show_one
 from headrace.cli.table_arguments import TableArgument, type_of
 
 if TYPE_CHECKING:
@@ -18,8 +17,9 @@ OPTIMIZE_TIMEOUT_S = 3600
 TIMEOUT_MAX_S = 7 * 86_400
 
 
+@asks
 def plan(
-    ctx: typer.Context,
+    ask: Ask,
     table: TableArgument,
     kind: Annotated[
         str | None,
@@ -32,23 +32,20 @@ def plan(
     timeout: Annotated[
         int, typer.Option(help="Seconds to wait for the answer.", min=1, max=TIMEOUT_MAX_S)
     ] = PLAN_TIMEOUT_S,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Show what would be rewritten now, and what that would gain. Nothing is changed."""
-    cli = Context.of(ctx, output)
-    client = client_of(cli, coordinator, home)
+    client = ask.client
     asked = client.plan_table(table, type=type_of(kind) if kind is not None else None)
     from headrace.cli.table_text import about_plan
     from headrace.cli.table_wait import wait_for_plan
 
-    view = wait_for_plan(cli, client, asked, limit_s=timeout)
-    show_one(cli, view, lambda: about_plan(view))
+    view = wait_for_plan(ask.cli, client, asked, limit_s=timeout)
+    show_one(ask.cli, view, lambda: about_plan(view))
 
 
+@asks
 def optimize(
-    ctx: typer.Context,
+    ask: Ask,
     table: TableArgument,
     kind: Annotated[
         str, typer.Option("--type", metavar="TYPE", help="At least so thorough.")
@@ -57,20 +54,16 @@ def optimize(
     timeout: Annotated[
         int, typer.Option(help="Seconds to wait, with --wait.", min=1, max=TIMEOUT_MAX_S)
     ] = OPTIMIZE_TIMEOUT_S,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """Optimize a table now, whatever its rules say. What gains nothing is not rewritten."""
-    cli = Context.of(ctx, output)
-    client = client_of(cli, coordinator, home)
+    client = ask.client
     asked = client.optimize_table(table, type=type_of(kind))
     if not wait:
-        show_one(cli, asked, lambda: [_accepted(asked)])
+        show_one(ask.cli, asked, lambda: [_accepted(asked)])
         return
     from headrace.cli.table_wait import wait_for_process
 
-    wait_for_process(cli, client, asked, limit_s=timeout)
+    wait_for_process(ask.cli, client, asked, limit_s=timeout)
 
 
 def _accepted(view: TableView) -> str:

@@ -28,6 +28,22 @@ def about_catalog(view: CatalogView, *, now_ms: int) -> Sequence[str]:
     return said
 
 
+def about_refresh(view: CatalogView, *, now_ms: int) -> Sequence[str]:
+    """What comes of a wish to look into it now, and where that is seen."""
+    asked = "is looked into now" if view.changed else "was about to be looked into anyway"
+    if view.looking:
+        asked = "is being looked into already"
+    elif view.waits_for:
+        asked = f"{asked}, once there is {view.waits_for}"
+    known = f"{count(view.tables, 'table')} known so far"
+    before = looked_into(view, now_ms=now_ms).partition(",")[0]
+    return [
+        f"catalog {view.name} {asked}; {known}, last looked into {before}",
+        f"`headrace catalog show {view.name}` shows when it is done, "
+        f"`headrace table list --catalog {view.name}` the tables",
+    ]
+
+
 def looked_into(view: CatalogView, *, now_ms: int) -> str:
     last = "not yet"
     if view.discovered_at_ms is not None:
@@ -49,6 +65,7 @@ def about_table(view: TableView, *, now_ms: int) -> Sequence[str]:
 
 def _facts(view: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "group", view.group
+    yield "quota", _quota(view)
     yield "switched off", _switched_off(view)
     yield "files", _files(view)
     yield "health", f"{view.health} of 100" if view.health is not None else ""
@@ -66,6 +83,13 @@ def _facts(view: TableView, now_ms: int) -> Iterator[tuple[str, str]]:
         named = ", ".join(view.left_out[:FILES_SHOWN])
         more = len(view.left_out) - FILES_SHOWN
         yield "left out", f"{named}{f' and {more} more' if more > 0 else ''}"
+
+
+def _quota(view: TableView) -> str:
+    of = {"catalog": f" {view.catalog}", "group": f" {view.group}"}.get(view.quota_set_by or "", "")
+    said = f", as its {view.quota_set_by}{of} says" if of else ""
+    share = f"{view.quota:.0%} of" if view.quota <= 1 else f"{int(view.quota)} of"
+    return f"{share} the slots of its group{said}"
 
 
 def _switched_off(view: TableView) -> str:

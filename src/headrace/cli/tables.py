@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli import table_blockers, table_now
-from headrace.cli.asking import client_of, now_ms, show_all, show_one
-from headrace.cli.context import Context, CoordinatorOption, HomeOption, OutputOption
+from headrace.cli.asking import Ask, asks, now_ms, show_all, show_one
+from headrace.cli.context import Context
 from headrace.cli.table_arguments import TableArgument
 
 if TYPE_CHECKING:
@@ -31,8 +31,9 @@ TABLES_MAX = 100_000
 
 
 @app.command("list")
+@asks
 def list_tables(
-    ctx: typer.Context,
+    ask: Ask,
     catalog: Annotated[str | None, typer.Option(help="Only tables of this catalog.")] = None,
     status: Annotated[
         str | None,
@@ -41,72 +42,52 @@ def list_tables(
     limit: Annotated[
         int, typer.Option(help="Show at most so many.", min=1, max=TABLES_MAX)
     ] = TABLES_SHOWN,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """List tables: where their optimizing stands, and what waits to be rewritten."""
-    cli = Context.of(ctx, output)
-    asked = client_of(cli, coordinator, home)
-    views = asked.tables(catalog=catalog, status=status, most=limit)
+    views = ask.client.tables(catalog=catalog, status=status, most=limit)
     from headrace.cli.table_summary import tables_table
 
-    show_all(cli, views, lambda: tables_table(views, now_ms=now_ms()), none=NO_TABLES)
-    if len(views) == limit and cli.output == "text":
+    show_all(ask.cli, views, lambda: tables_table(views, now_ms=now_ms()), none=NO_TABLES)
+    if len(views) == limit and ask.cli.output == "text":
         typer.echo(f"there may be more than these {limit}; --limit, --catalog and --status help")
 
 
 @app.command()
-def show(
-    ctx: typer.Context,
-    table: TableArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def show(ask: Ask, table: TableArgument) -> None:
     """Show a table: its files, its health, what runs and what waits."""
-    cli = Context.of(ctx, output)
-    _show(cli, client_of(cli, coordinator, home).table(table))
+    _show(ask.cli, ask.client.table(table))
 
 
 @app.command()
-def explain(
-    ctx: typer.Context,
-    table: TableArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def explain(ask: Ask, table: TableArgument) -> None:
     """Say why a table is being optimized, or is not, and what happens next."""
-    cli = Context.of(ctx, output)
-    view = client_of(cli, coordinator, home).explain_table(table)
-    if cli.output == "json":
-        cli.show_json(view.model_dump(mode="json"))
+    view = ask.client.explain_table(table)
+    if ask.cli.output == "json":
+        ask.cli.show_json(view.model_dump(mode="json"))
         return
     from headrace.cli.table_summary import findings_table
 
-    console = cli.stdout()
+    console = ask.cli.stdout()
     console.print(view.headline, markup=False)
     console.print(findings_table(view))
 
 
 @app.command()
+@asks
 def history(
-    ctx: typer.Context,
+    ask: Ask,
     table: TableArgument,
     limit: Annotated[
         int, typer.Option(help="Show at most so many.", min=1, max=PROCESSES_MAX)
     ] = PROCESSES_SHOWN,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
 ) -> None:
     """List the processes of a table, the latest first; also of one that is gone."""
-    cli = Context.of(ctx, output)
-    views = client_of(cli, coordinator, home).processes(table, most=limit)
+    views = ask.client.processes(table, most=limit)
     from headrace.cli.table_summary import processes_table
 
-    show_all(cli, views, lambda: processes_table(views, now_ms=now_ms()), none=NO_PROCESSES)
+    show_all(ask.cli, views, lambda: processes_table(views, now_ms=now_ms()), none=NO_PROCESSES)
 
 
 app.command("plan")(table_now.plan)
@@ -114,18 +95,12 @@ app.command("optimize")(table_now.optimize)
 
 
 @app.command()
-def cancel(
-    ctx: typer.Context,
-    table: TableArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def cancel(ask: Ask, table: TableArgument) -> None:
     """End what runs for a table. The table stays as it is, and its turn comes again."""
-    cli = Context.of(ctx, output)
-    view = client_of(cli, coordinator, home).cancel_table(table)
+    view = ask.client.cancel_table(table)
     _told(
-        cli,
+        ask.cli,
         view,
         f"what runs for {table} is being canceled; nothing of it gets into the table",
         f"nothing runs for {table} that could be canceled; it is {view.status}",
@@ -133,32 +108,20 @@ def cancel(
 
 
 @app.command()
-def pause(
-    ctx: typer.Context,
-    table: TableArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def pause(ask: Ask, table: TableArgument) -> None:
     """Leave a table alone until `resume`. What runs for it is closed."""
-    cli = Context.of(ctx, output)
-    view = client_of(cli, coordinator, home).pause_table(table)
+    view = ask.client.pause_table(table)
     way_back = f"`headrace table resume {table}` lets it be optimized again"
-    _told(cli, view, f"{table} is paused; {way_back}", f"{table} was paused before; {way_back}")
+    _told(ask.cli, view, f"{table} is paused; {way_back}", f"{table} was paused before; {way_back}")
 
 
 @app.command()
-def resume(
-    ctx: typer.Context,
-    table: TableArgument,
-    coordinator: CoordinatorOption = None,
-    home: HomeOption = None,
-    output: OutputOption = None,
-) -> None:
+@asks
+def resume(ask: Ask, table: TableArgument) -> None:
     """Let a paused table be optimized again."""
-    cli = Context.of(ctx, output)
-    view = client_of(cli, coordinator, home).resume_table(table)
-    _told(cli, view, f"{table} is looked at now", f"{table} was not paused")
+    view = ask.client.resume_table(table)
+    _told(ask.cli, view, f"{table} is looked at now", f"{table} was not paused")
 
 
 app.command("block")(table_blockers.block)

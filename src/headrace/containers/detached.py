@@ -49,6 +49,11 @@ class Prepared:
 
 
 Prepare = Callable[[Launch, Path], Prepared]  # the path is that of the launch's folder
+Check = Callable[[str, Mapping[str, str], int], None]  # group, its properties, MB
+
+
+def anything_goes(group: str, properties: Mapping[str, str], memory_mb: int) -> None:
+    """Whoever prepares a launch takes whatever it is told."""
 
 
 class DetachedWorkers:
@@ -58,18 +63,22 @@ class DetachedWorkers:
         prepare: Prepare,
         *,
         supports: Supports,
+        check: Check = anything_goes,
         clock: Clock | None = None,
     ) -> None:
         check_name("container", setting.name)
         self.supports = supports
         self._setting = setting
-        self._prepare = prepare
+        self._prepare, self._check = prepare, check
         self._clock: Clock = clock or SystemClock()
         self._never = threading.Event()
 
     @property
     def name(self) -> str:
         return self._setting.name
+
+    def check(self, group: str, properties: Mapping[str, str], *, memory_mb: int) -> None:
+        self._check(group, properties, memory_mb)
 
     def start(self, launch: Launch) -> Launched:
         folder = self.folder(launch)

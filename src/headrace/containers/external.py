@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.containers.launching import Launch, Launched, LaunchState, LaunchStatus, Supports
 from headrace.containers.properties import (
@@ -14,12 +14,17 @@ from headrace.containers.properties import (
     of_launch,
     with_prefix,
 )
-from headrace.containers.worker_command import local_master, with_memory, worker_arguments
+from headrace.containers.worker_command import (
+    check_heap,
+    local_master,
+    with_memory,
+    worker_arguments,
+)
 from headrace.errors import Refused
 
 COMMAND = "command"
 TOKEN_FILE = "headrace.token"  # noqa: S105 - a file's name
-KNOWN = Known(("master", "warehouse", "token-file"), prefixes=(SPARK_CONF,))
+KNOWN = Known("external", ("master", "warehouse", "token-file"), prefixes=(SPARK_CONF,))
 
 
 class External:
@@ -32,6 +37,9 @@ class External:
     @property
     def name(self) -> str:
         return self._setting.name
+
+    def check(self, group: str, properties: Mapping[str, str], *, memory_mb: int) -> None:
+        check_heap(KNOWN.for_group(self._setting, group, properties), memory_mb)
 
     def start(self, launch: Launch) -> Launched:
         """Nothing is started: `command` is what the user has to run."""

@@ -29,6 +29,7 @@ from headrace.containers.kubernetes_manifest import (
     MEMORY_MAX_MB,
     deployment,
     deployment_name,
+    heap_ratio,
     labels,
     selector,
 )
@@ -42,15 +43,18 @@ from headrace.containers.properties import (
     of_launch,
     with_prefix,
 )
+from headrace.containers.worker_command import check_heap
 from headrace.errors import Refused, Unavailable
 
 KNOWN = Known(
+    "kubernetes",
     (
-        *("image", "namespace", "kube-config-path", "pullPolicy", "imagePullSecrets"),
-        *("cpu.factor", "memory", "extra.jvm.heap.ratio", "podTemplate", "token-secret"),
+        *("image", "namespace", "pullPolicy", "imagePullSecrets"),
+        *("cpu.factor", "memory", "extra.jvm.heap.ratio", "token-secret"),
         *("master", "home", "warehouse"),
     ),
     required=("image",),
+    whole=("kube-config-path", "podTemplate"),
 )
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 TEMPLATE_BYTES_MAX = 1_000_000
@@ -72,6 +76,13 @@ class KubernetesDeployments:
     @property
     def name(self) -> str:
         return self._setting.name
+
+    def check(self, group: str, properties: Mapping[str, str], *, memory_mb: int) -> None:
+        met = KNOWN.for_group(self._setting, group, properties)
+        _check(met)
+        if memory_mb > MEMORY_MAX_MB:
+            raise met.wrong(f"memory is {memory_mb} MB; expected at most {MEMORY_MAX_MB}")
+        check_heap(met, memory_mb, share=heap_ratio(met, met.properties))
 
     def start(self, launch: Launch) -> Launched:
         properties = of_launch(self._setting, launch)

@@ -90,7 +90,7 @@ def deployment(
 
 def _container(setting: ContainerSetting, launch: Launch, properties: Mapping[str, str]) -> Json:
     memory_mb = _memory_mb(setting, launch, properties)
-    ratio = number(setting, properties, "extra.jvm.heap.ratio", default=HEAP_RATIO, most=1)
+    ratio = heap_ratio(setting, properties)
     factor = number(setting, properties, "cpu.factor", default=1.0, most=CPU_FACTOR_MAX)
     arguments = worker_arguments(
         launch,
@@ -109,6 +109,10 @@ def _container(setting: ContainerSetting, launch: Launch, properties: Mapping[st
         "env": _environment(properties),
         "resources": {"requests": takes, "limits": takes},
     }
+
+
+def heap_ratio(setting: ContainerSetting, properties: Mapping[str, str]) -> float:
+    return number(setting, properties, "extra.jvm.heap.ratio", default=HEAP_RATIO, most=1)
 
 
 def _memory_mb(setting: ContainerSetting, launch: Launch, properties: Mapping[str, str]) -> int:

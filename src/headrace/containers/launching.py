@@ -68,6 +68,13 @@ class WorkerContainer(Protocol):
     @property
     def supports(self) -> Supports: ...
 
+    def check(self, group: str, properties: Mapping[str, str], *, memory_mb: int) -> None:
+        """That launches of the group can be told these. `memory_mb` 0: as the container has it.
+
+        Raises BadSetting, with the group, the property and what was expected.
+        """
+        ...
+
     def start(self, launch: Launch) -> Launched:
         """Start a worker. Said again for the same launch, it finds the one that was started.
 

@@ -9,7 +9,7 @@ those that sound secret go by a file that only its owner reads.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from headrace.containers.detached import DetachedWorkers, Prepare, Prepared
@@ -25,15 +25,19 @@ from headrace.containers.properties import (
     with_prefix,
 )
 from headrace.containers.worker_command import (
+    check_heap,
     local_master,
     this_program,
     with_memory,
     worker_arguments,
 )
 
-LOCAL = Known(("master", "warehouse", "supports-restart"))
+LOCAL = Known("local", ("master", "warehouse"), whole=("supports-restart",))
 SPARK = Known(
-    ("master", "spark-home", "deploy-mode", "warehouse", "supports-restart"), required=("master",)
+    "spark",
+    ("master", "spark-home", "warehouse"),
+    required=("master",),
+    whole=("deploy-mode", "supports-restart"),
 )
 CLUSTERS = ("spark://", "yarn", "k8s://")
 SECRETS = "spark-secrets.conf"
@@ -46,13 +50,18 @@ def local_workers(
 ) -> DetachedWorkers:
     """`program`: what takes the arguments of a worker; `headrace` by this Python, if not given."""
     LOCAL.check(setting)
-    return _workers(setting, program)
+    return _workers(setting, program, LOCAL)
 
 
 def spark_workers(
     setting: ContainerSetting, *, program: Sequence[str] | None = None
 ) -> DetachedWorkers:
     SPARK.check(setting)
+    _check_spark(setting)
+    return _workers(setting, program, SPARK, _check_spark)
+
+
+def _check_spark(setting: ContainerSetting) -> None:
     master, mode = setting.properties["master"], setting.properties.get("deploy-mode", "client")
     if not master.startswith(CLUSTERS):
         raise setting.wrong(
@@ -70,14 +79,28 @@ def spark_workers(
             f"property 'spark-home' is {home!r}, and there is no bin/spark-submit in it; expected "
             "the folder of a Spark distribution, or leave it out to use the one of pyspark"
         )
-    return _workers(setting, program)
 
 
-def _workers(setting: ContainerSetting, program: Sequence[str] | None) -> DetachedWorkers:
+def _nothing_else(setting: ContainerSetting) -> None:
+    """Of a kind whose properties take any value."""
+
+
+def _workers(
+    setting: ContainerSetting,
+    program: Sequence[str] | None,
+    known: Known,
+    check_values: Callable[[ContainerSetting], None] = _nothing_else,
+) -> DetachedWorkers:
+    def check(group: str, properties: Mapping[str, str], memory_mb: int) -> None:
+        met = known.for_group(setting, group, properties)
+        check_values(met)
+        check_heap(met, memory_mb)
+
     return DetachedWorkers(
         setting,
         _preparing(setting, program or this_program()),
         supports=Supports(restart=flag(setting, "supports-restart", default=True)),
+        check=check,
     )
 
 

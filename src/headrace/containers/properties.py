@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headrace import logs
 from headrace.containers.launching import Launch, WorkerContainer
 from headrace.errors import BadSetting
-from headrace.jobfile.suggest import hint
+from headrace.jobfile.suggest import nearest
 
 EXPORT = "export."  # export.NAME: a variable of the worker's environment
 SPARK_CONF = "spark-conf."  # spark-conf.NAME: a setting of Spark
@@ -46,20 +46,47 @@ Kind = Callable[[ContainerSetting], WorkerContainer]
 class Known:
     """The properties that a kind of container understands."""
 
+    kind: str
     names: tuple[str, ...]
     prefixes: tuple[str, ...] = (EXPORT, SPARK_CONF)
     required: tuple[str, ...] = ()
+    # Of the container as a whole: no launch can be told another value.
+    whole: tuple[str, ...] = ()
 
     def check(self, setting: ContainerSetting) -> None:
-        for name in setting.properties:
-            if name not in self.names and not name.startswith(self.prefixes):
-                every = [*self.names, *(f"{prefix}NAME" for prefix in self.prefixes)]
-                raise setting.wrong(
-                    f"unknown property {name!r}; {hint(name, every, noun='properties')}"
-                )
+        self._check_names(setting, (*self.names, *self.whole))
         for name in self.required:
             if not setting.properties.get(name):
                 raise setting.wrong(f"property {name!r} is missing; set it")
+
+    def for_group(
+        self, setting: ContainerSetting, group: str, properties: Mapping[str, str]
+    ) -> ContainerSetting:
+        """The container as launches of the group meet it. Raises BadSetting for a property that
+        they can't be told."""
+        asked = replace(setting, properties=properties, place=f"group {group!r}")
+        for name in self.whole:
+            if name in properties:
+                raise asked.wrong(
+                    f"property {name!r} holds for a container of the kind {self.kind} as a whole, "
+                    f"and not for one group; set it where the container is configured, at "
+                    f"{setting.place}, or have a second container there"
+                )
+        self._check_names(asked, self.names)
+        met = replace(asked, properties={**setting.properties, **properties})
+        self.check(met)
+        return met
+
+    def _check_names(self, setting: ContainerSetting, names: tuple[str, ...]) -> None:
+        for name in setting.properties:
+            if name not in names and not name.startswith(self.prefixes):
+                every = [*names, *(f"{prefix}NAME" for prefix in self.prefixes)]
+                near = nearest(name, every)
+                meant = f"did you mean {near!r}? The" if near is not None else "the"
+                known = ", ".join(every)
+                raise setting.wrong(
+                    f"unknown property {name!r}; {meant} kind {self.kind} knows {known}"
+                )
 
 
 def of_launch(setting: ContainerSetting, launch: Launch) -> Mapping[str, str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headrace.containers.launching import Launch
+from headrace.containers.properties import SPARK_CONF, ContainerSetting
 
 DRIVER_MEMORY = "spark.driver.memory"
+HEAP_MIN_MB = 450  # with less, Spark refuses to start: 1.5 times what it reserves for itself
 
 
 def worker_arguments(
@@ -43,6 +46,18 @@ def with_memory(conf: Mapping[str, str], memory_mb: int) -> Mapping[str, str]:
     if memory_mb <= 0 or DRIVER_MEMORY in conf:
         return conf
     return {DRIVER_MEMORY: f"{memory_mb}m", **conf}
+
+
+def check_heap(setting: ContainerSetting, memory_mb: int, *, share: float = 1.0) -> None:
+    """That Spark starts with it. `share`: the part of the memory that is the heap; 0: not asked."""
+    if memory_mb <= 0 or f"{SPARK_CONF}{DRIVER_MEMORY}" in setting.properties:
+        return
+    if memory_mb * share < HEAP_MIN_MB:
+        least = math.ceil(HEAP_MIN_MB / share)
+        raise setting.wrong(
+            f"memory is {memory_mb} MB, and Spark does not start with a heap below {HEAP_MIN_MB} "
+            f"MB; expected at least {least}, or 0 to leave it to the container"
+        )
 
 
 def local_master(launch: Launch) -> str:

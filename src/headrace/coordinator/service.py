@@ -59,7 +59,7 @@ class Coordinator:
             self.engine,
             clock,
             ids,
-            containers=options.groups.containers.keys(),
+            containers=options.groups.containers,
             stopping=self._stopping,
         )
         self._led: LeaderTerm | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 from headrace.logs import REDACTED, is_secret
-from headrace.redaction import secret_places
+from headrace.model.redaction import secret_places
 
 SECRET_CHARS_MIN = 4  # a shorter one may stand in any word
 

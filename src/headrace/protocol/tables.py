@@ -33,6 +33,9 @@ TypeName = Literal["MINOR", "MAJOR", "FULL"]
 # When a partition was last optimized minor, major and full, and when it was first seen.
 Times = tuple[int | None, int | None, int | None, int | None]
 Clocks = dict[str, Times]  # by `spec/path`
+# By group: what its tables have if neither they nor their catalog say otherwise. All of them are
+# told, for which group a table is in stands in the table.
+GroupDefaults = dict[str, dict[str, str]]
 
 
 class CatalogSpec(Message):
@@ -79,6 +82,7 @@ class ToEvaluate(Message):
 
 class EvaluatePayload(OfCatalog):
     defaults: dict[str, str] = Field(default_factory=dict[str, str])
+    groups: GroupDefaults = Field(default_factory=dict[str, dict[str, str]])
     now_ms: int
     tables: tuple[ToEvaluate, ...]
 
@@ -140,6 +144,8 @@ class Summary(Message):
     score: int  # how little a scan wastes, 0 to 100
     amoro_score: int
     most: tuple[PartitionTold, ...] = ()  # in need, the neediest first
+    # By table property: who has set it, "table", "catalog" or "group". Without: it is built in.
+    set_by: dict[str, str] = Field(default_factory=dict[str, str])
 
 
 class EvaluatedTable(Message):
@@ -167,6 +173,7 @@ class Evaluated(Message):
 
 class PlanPayload(OfCatalog):
     defaults: dict[str, str] = Field(default_factory=dict[str, str])
+    groups: GroupDefaults = Field(default_factory=dict[str, dict[str, str]])
     table: TableName
     now_ms: int
     clocks: Clocks = Field(default_factory=dict[str, Times])

@@ -59,16 +59,23 @@ def identifiers(conn: Connection, *, most: int, name: str | None = None) -> Sequ
     return list(conn.execute(found).scalars())
 
 
-def evaluate_again(conn: Connection, catalog: str, *, now_ms: int) -> None:
-    """What its tables have by default has changed: what was measured doesn't hold any more, and
-    an evaluation that is under way is let go of. A planning is not: its plan is still good."""
+def evaluate_again(
+    conn: Connection, *, catalog: str | None = None, group: str | None = None, now_ms: int
+) -> None:
+    """What tables of a catalog or of a group have by default has changed: what was measured doesn't
+    hold any more, and an evaluation that is under way is let go of. A planning is not: its plan is
+    still good."""
+    assert (catalog is None) != (group is None)
+    # Whoever is being looked at just now may be found to be of this group.
+    of_group = or_(lake_tables.c.group_name == group, lake_tables.c.task_id.is_not(None))
+    of = of_group if catalog is None else lake_tables.c.catalog == catalog
     planning = lake_tables.c.status == TableStatus.PLANNING
     # In the order in which everybody locks tables, so that nobody waits in a circle.
-    mine = select(lake_tables.c.id).where(lake_tables.c.catalog == catalog)
+    mine = select(lake_tables.c.id).where(of)
     conn.execute(mine.order_by(lake_tables.c.id).with_for_update())
     conn.execute(
         update(lake_tables)
-        .where(lake_tables.c.catalog == catalog)
+        .where(of)
         .values(due_at_ms=now_ms, pointer=None, task_id=case((planning, lake_tables.c.task_id)))
     )
 

@@ -107,6 +107,12 @@ def drain(conn: Connection, worker_id: str, *, now_ms: int) -> bool:
     return conn.execute(update(workers).where(*fresh).values(drain_since_ms=now_ms)).rowcount == 1
 
 
+def resume(conn: Connection, worker_id: str) -> bool:
+    """Let it be given work again. False: it is not registered, or does not drain."""
+    drains = (workers.c.id == worker_id, workers.c.drain_since_ms != 0)
+    return conn.execute(update(workers).where(*drains).values(drain_since_ms=0)).rowcount == 1
+
+
 def seen(conn: Connection, ids: Collection[str], *, now_ms: int) -> None:
     _SEEN.change(conn, {"ids": sorted(ids), "now_ms": now_ms})
 

@@ -20,6 +20,7 @@ from headrace.coordinator.groups.launching import Launching
 from headrace.coordinator.groups.registering import register
 from headrace.coordinator.options import GroupOptions
 from headrace.coordinator.reconcile.loop import Pass, run_once
+from headrace.errors import BadSetting
 from headrace.model.groups.capacity import KeepSetting
 from headrace.model.groups.orphans import AutoRestart
 from headrace.store import groups, resources, workers
@@ -46,6 +47,11 @@ class Place:
     asked: list[Launch] = field(default_factory=list[Launch])
     error: Exception | None = None
     found: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def check(self, group: str, properties: Mapping[str, str], *, memory_mb: int) -> None:
+        if "unknown" in properties:
+            raise BadSetting(f"group {group!r}: container {self.name!r}: unknown property")
+        assert memory_mb >= 0
 
     def start(self, launch: Launch) -> Launched:
         self.asked.append(launch)

@@ -11,7 +11,7 @@ from headrace.errors import BadSetting, LaunchOver, NotFound, Refused
 from headrace.model.groups.capacity import Keeping
 from headrace.model.job import JobStatus
 from headrace.model.tables.schedule import SchedulingPolicy
-from headrace.store import groups
+from headrace.store import groups, workers
 from headrace.store.engine import writing
 from tests.coordinator.desk import Desk
 from tests.coordinator.groups.stand import GRACE_S, GROUP, Care, Place
@@ -31,7 +31,8 @@ def care(desk: Desk, place: Place) -> Care:
 
 @pytest.fixture
 def commands(desk: Desk) -> GroupCommands:
-    return GroupCommands(desk.store, desk.clock, desk.ids, containers=("local", "k8s"))
+    places = {name: Place(name) for name in ("local", "k8s")}
+    return GroupCommands(desk.store, desk.clock, desk.ids, containers=places)
 
 
 def test_a_group_is_made_as_it_was_asked_for_once(commands: GroupCommands) -> None:
@@ -60,6 +61,7 @@ def test_another_group_of_the_same_name_is_refused(commands: GroupCommands) -> N
         (NewGroup("g", policy="fair"), "scheduling policy 'fair' of group 'g' does not exist"),
         (NewGroup("g", properties={"export.DB_PASSWORD": "x"}), "sounds secret"),
         (NewGroup("g", properties={"": "x"}), "can't be used"),
+        (NewGroup("g", "local", properties={"unknown": "x"}), "container 'local': unknown"),
     ],
 )
 def test_what_can_not_be_had_is_refused(commands: GroupCommands, new: NewGroup, said: str) -> None:
@@ -96,12 +98,34 @@ def test_a_floor_that_was_given_up_is_tried_again_when_a_person_changes_it(
 
 
 def test_a_group_whose_container_is_gone_can_still_be_changed(desk: Desk) -> None:
-    GroupCommands(desk.store, desk.clock, desk.ids, containers=("local",)).create(NEW)
+    GroupCommands(desk.store, desk.clock, desk.ids, containers={"local": Place()}).create(NEW)
     later = GroupCommands(desk.store, desk.clock, desk.ids)
 
     assert later.change(GROUP, Change(min_parallelism=0)).min_parallelism == 0
     with pytest.raises(BadSetting, match="container 'local' of group 'g' is not configured"):
         later.scale(GROUP, 2)
+
+
+def test_what_its_container_does_not_know_is_refused_and_nothing_is_written(
+    commands: GroupCommands,
+) -> None:
+    before = commands.create(NEW)
+
+    with pytest.raises(BadSetting, match="group 'g': container 'local': unknown property"):
+        commands.change(GROUP, Change(min_parallelism=1, properties={"unknown": "x"}))
+
+    assert commands.change(GROUP, Change()) == before
+
+
+def test_a_property_that_a_container_knew_once_is_no_reason_to_refuse_another_change(
+    desk: Desk, commands: GroupCommands
+) -> None:
+    commands.create(NEW)
+    with writing(desk.store) as conn:
+        groups.change(conn, GROUP, properties={"unknown": "x"})
+
+    assert commands.change(GROUP, Change(min_parallelism=1)).min_parallelism == 1
+    assert commands.change(GROUP, Change(properties={"unknown": None})).properties == {}
 
 
 def test_a_further_resource_is_asked_for_once_for_each_key(
@@ -181,6 +205,36 @@ def test_a_draining_worker_is_given_nothing(desk: Desk, commands: GroupCommands)
     desk.plan_noops(1)
 
     assert desk.sync("w1").assignments == ()
+
+
+def test_a_drain_can_be_taken_back_as_long_as_the_worker_is_there(
+    desk: Desk, commands: GroupCommands
+) -> None:
+    desk.register("w1")
+    commands.drain("w1")
+    desk.plan_noops(1)
+    assert desk.sync("w1").assignments == ()
+
+    resumed = commands.resume("w1")
+
+    assert (resumed.changed, resumed.worker.drain_since_ms) == (True, 0)
+    assert len(desk.sync("w1").assignments) == 1
+    assert not commands.resume("w1").changed
+    with writing(desk.store) as conn:
+        workers.unregister(conn, "w1")
+    with pytest.raises(NotFound, match="one that died or said goodbye is not"):
+        commands.resume("w1")
+
+
+def test_a_worker_that_is_released_is_not_taken_back(care: Care, commands: GroupCommands) -> None:
+    commands.create(replace(NEW, min_parallelism=0))
+    commands.scale(GROUP, 4, key="r1")
+    care.look()
+    care.register("r1", 1)
+    commands.release("r1")
+
+    with pytest.raises(Refused, match=r"r1 is being released.*group scale g --threads 4"):
+        commands.resume("w-r1-1")
 
 
 def test_no_job_is_let_in_to_slots_of_a_draining_worker(

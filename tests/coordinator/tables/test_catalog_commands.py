@@ -16,7 +16,7 @@ from headrace.model.jobspec import REDACTED
 from headrace.model.tables.status import TableStatus
 from headrace.store import catalogs
 from headrace.store.catalogs import NewCatalog
-from headrace.store.engine import reading
+from headrace.store.engine import reading, writing
 from headrace.store.table_schema import catalogs as catalog_rows
 from tests.coordinator.tables.lakes import Lakes
 from tests.fakes import FakeClock
@@ -193,3 +193,29 @@ def test_a_catalog_that_is_removed_takes_no_change(commands: TableCommands) -> N
 def test_an_unknown_catalog_is_answered_with_the_near_name(commands: TableCommands) -> None:
     with pytest.raises(NotFound, match="no catalog 'headrase'; did you mean 'headrace'"):
         commands.catalogs.get("headrase")
+
+
+def test_a_refresh_has_a_catalog_looked_into_now_once(
+    commands: TableCommands, store: Engine, clock: FakeClock
+) -> None:
+    with writing(store) as conn:
+        catalogs.change(conn, "headrace", due_at_ms=clock.wall_ms() + 60_000, failures=3)
+
+    found, changed = commands.catalogs.refresh("headrace")
+
+    assert (found.due_at_ms, found.failures, changed) == (clock.wall_ms(), 3, True)
+    assert commands.catalogs.refresh("headrace") == (found, False)
+    with writing(store) as conn:
+        later_ms = clock.wall_ms() + 60_000
+        catalogs.change(conn, "headrace", due_at_ms=later_ms, task_id="a-look")
+    under_way, changed = commands.catalogs.refresh("headrace")
+    assert (under_way.due_at_ms, changed) == (later_ms, False)
+
+
+def test_a_refresh_of_no_catalog_or_of_one_that_goes_is_refused(commands: TableCommands) -> None:
+    with pytest.raises(NotFound, match="did you mean 'headrace'"):
+        commands.catalogs.refresh("headrase")
+    commands.catalogs.add(lake_catalog())
+    commands.catalogs.remove("lake")
+    with pytest.raises(Refused, match="is being removed"):
+        commands.catalogs.refresh("lake")

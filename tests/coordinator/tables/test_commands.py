@@ -187,9 +187,9 @@ def test_a_blocker_is_renewed_under_its_name_and_ends(
     commands: TableCommands, lakes: Lakes, store: Engine, clock: FakeClock
 ) -> None:
     table = lakes.table()
-    first = commands.block(NAME, "load", reason="nightly load", seconds=60)
+    first = commands.block(NAME, "load", reason="nightly load", seconds=60).blocker
     clock.advance(30)
-    again = commands.block(NAME, "load", reason="still loading", seconds=60)
+    again = commands.block(NAME, "load", reason="still loading", seconds=60).blocker
 
     assert again.created_at_ms == first.created_at_ms
     assert again.expires_at_ms == first.expires_at_ms + 30_000
@@ -198,6 +198,31 @@ def test_a_blocker_is_renewed_under_its_name_and_ends(
     commands.unblock(NAME, "load")
     with pytest.raises(NotFound, match="it may have expired; there are no blockers"):
         commands.unblock(NAME, "load")
+
+
+@pytest.mark.parametrize(
+    ("status", "settling_since_ms", "may_land"),
+    [
+        (TableStatus.COMMITTING, None, True),
+        (TableStatus.IDLE, 1, True),
+        (TableStatus.MAJOR_OPTIMIZING, None, False),
+    ],
+)
+def test_whoever_blocks_a_table_is_told_of_a_commit_that_may_still_land(
+    commands: TableCommands,
+    lakes: Lakes,
+    status: TableStatus,
+    settling_since_ms: int | None,
+    may_land: bool,  # noqa: FBT001
+) -> None:
+    table = lakes.table(status=status)
+    process = lakes.process(table, settling_since_ms=settling_since_ms)
+    if status is not TableStatus.IDLE:
+        lakes.name_process(table, process)
+
+    told = commands.block(NAME, "load", reason="r", seconds=60).committing
+
+    assert told == (lakes.read_process(process).number if may_land else None)
 
 
 @pytest.mark.parametrize(
@@ -226,6 +251,7 @@ def test_an_expired_blocker_can_be_taken_anew(
     commands.block(NAME, "load", reason="r", seconds=1)
     clock.advance(2)
 
-    assert commands.block(NAME, "load", reason="r", seconds=1).expires_at_ms > clock.wall_ms()
+    taken = commands.block(NAME, "load", reason="r", seconds=1).blocker
+    assert taken.expires_at_ms > clock.wall_ms()
     with reading(store) as conn:
         assert len(blockers.of(conn, table, now_ms=clock.wall_ms())) == 1

@@ -210,7 +210,7 @@ def test_a_full_pass_comes_back_for_the_partitions_it_had_no_room_for() -> None:
             break
         assert made.type is FULL
         order += [each.partition for each in made.bins]
-        found, clocks = predict(found, made), dict(moved(clocks, made, at_ms=now_ms))
+        found, clocks = predict(found, made), moved(clocks, made.done, at_ms=now_ms)
 
     assert order == DAYS  # each once, three at a time, in the order of their paths
     assert all(clock.full_ms is not None for clock in clocks.values())
@@ -222,10 +222,10 @@ def test_a_partition_is_split_over_processes_and_its_clock_waits_for_the_last() 
 
     assert first is not None
     assert (len(first.bins), first.left, dict(first.done)) == (1, [HERE], {})
-    assert moved({}, first, at_ms=NOW_MS) == {}
+    assert moved({}, first.done, at_ms=NOW_MS) == {}
     rest = planned(MAJOR, predict(found, first))
     assert [sizes(each) for each in rest.bins] == [[60, 60]] * 2
-    assert moved({}, rest, at_ms=NOW_MS) == {HERE: Clock(major_ms=NOW_MS)}
+    assert moved({}, rest.done, at_ms=NOW_MS) == {HERE: Clock(major_ms=NOW_MS, seen_ms=NOW_MS)}
 
 
 def test_those_that_waited_longest_come_first() -> None:

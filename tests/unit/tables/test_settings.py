@@ -115,6 +115,34 @@ def test_the_table_s_own_property_beats_the_catalog_s() -> None:
     assert OptimizingSettings.read({}, {name: "b"})[0].group == "b"
 
 
+def test_what_a_group_gives_its_tables_holds_where_neither_table_nor_catalog_say() -> None:
+    quota, retries = "self-optimizing.quota", "self-optimizing.execute.num-retries"
+    groups = {"big": {quota: "4", retries: "9"}, "default": {quota: "7"}}
+    mine = {"self-optimizing.group": "big"}
+
+    of_group, _ = OptimizingSettings.read(mine, {}, groups)
+    by_catalog, _ = OptimizingSettings.read({}, {**mine, quota: "3"}, groups)
+    by_table, _ = OptimizingSettings.read({**mine, quota: "2"}, {quota: "3"}, groups)
+
+    assert (of_group.quota, of_group.execute_retries) == (4, 9)
+    assert (by_catalog.quota, by_table.quota) == (3, 2)
+    assert OptimizingSettings.read({}, {}, groups)[0].quota == 7, "the group that nobody names"
+    assert [each.set_by.get(quota) for each in (of_group, by_catalog, by_table)] == [
+        "group",
+        "catalog",
+        "table",
+    ]
+
+
+def test_a_flaw_of_a_table_falls_back_to_its_group_when_its_catalog_says_nothing() -> None:
+    quota = "self-optimizing.quota"
+
+    settings, flaws = OptimizingSettings.read({quota: "much"}, {}, {"default": {quota: "3"}})
+
+    assert (settings.quota, settings.set_by) == (3, {quota: "group"})
+    assert [(flaw.source, flaw.used) for flaw in flaws] == [("table", "3.0")]
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -9,7 +9,7 @@ from headrace.api.schemas import AddCatalog, ChangeCatalog
 from headrace.api.table_views import catalog_view
 from headrace.coordinator.service import Coordinator
 from headrace.coordinator.tables.catalog_commands import Change
-from headrace.store import catalogs, lake_lists
+from headrace.store import catalogs, lake_lists, workers
 from headrace.store.catalogs import Catalog, NewCatalog
 from headrace.store.engine import reading
 from headrace.views_tables import CatalogList, CatalogView
@@ -20,10 +20,13 @@ router = APIRouter(prefix="/v1/catalogs", tags=["catalogs"])
 @router.get("")
 def listed(coordinator: Coordinator = Served) -> CatalogList:
     with reading(coordinator.engine) as conn:
-        counts = lake_lists.by_catalog(conn)
+        counts, manned = lake_lists.by_catalog(conn), workers.slots_by_group(conn)
         found = catalogs.all_of_them(conn)
     return CatalogList(
-        catalogs=tuple(catalog_view(each, tables=counts.get(each.name, 0)) for each in found)
+        catalogs=tuple(
+            catalog_view(each, tables=counts.get(each.name, 0), manned=each.group in manned)
+            for each in found
+        )
     )
 
 
@@ -56,13 +59,27 @@ def change(name: str, body: ChangeCatalog, coordinator: Coordinator = Served) ->
     return _view(coordinator, coordinator.tables.catalogs.change(name, wanted))
 
 
+@router.post("/{name}/refresh")
+def refresh(name: str, coordinator: Coordinator = Served) -> CatalogView:
+    """Look into it now. `changed` is false when a look is under way, or due, already."""
+    catalog, changed = coordinator.tables.catalogs.refresh(name)
+    return _view(coordinator, catalog, changed=changed)
+
+
 @router.delete("/{name}")
 def remove(name: str, coordinator: Coordinator = Served) -> CatalogView:
     """It is shown as `removing` until its tables have ended what they do, and is gone then."""
     return _view(coordinator, coordinator.tables.catalogs.remove(name))
 
 
-def _view(coordinator: Coordinator, catalog: Catalog) -> CatalogView:
+def _view(
+    coordinator: Coordinator, catalog: Catalog, *, changed: bool | None = None
+) -> CatalogView:
     with reading(coordinator.engine) as conn:
-        counts = lake_lists.by_catalog(conn)
-    return catalog_view(catalog, tables=counts.get(catalog.name, 0))
+        counts, manned = lake_lists.by_catalog(conn), workers.slots_by_group(conn)
+    return catalog_view(
+        catalog,
+        tables=counts.get(catalog.name, 0),
+        manned=catalog.group in manned,
+        changed=changed,
+    )

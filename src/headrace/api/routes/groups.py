@@ -11,7 +11,7 @@ from fastapi import APIRouter
 from headrace.api.group_views import group_view, resource_view, worker_views
 from headrace.api.routes.jobs import Served
 from headrace.api.schemas import ChangeGroup, CreateGroup, ScaleGroup
-from headrace.coordinator.groups.commands import Change, NewGroup
+from headrace.coordinator.groups.commands import Change, Drained, NewGroup
 from headrace.coordinator.groups.known import known_group, known_worker
 from headrace.coordinator.service import Coordinator
 from headrace.store import groups
@@ -96,10 +96,19 @@ def show_worker(worker: str, coordinator: Coordinator = Served) -> WorkerView:
     return views[0]
 
 
+@router.post("/workers/{worker}/resume")
+def resume(worker: str, coordinator: Coordinator = Served) -> DrainView:
+    """Take a drain back: it is given work again."""
+    return _drained(coordinator, coordinator.groups.resume(worker))
+
+
 @router.post("/workers/{worker}/drain")
 def drain(worker: str, coordinator: Coordinator = Served) -> DrainView:
     """What it holds it finishes; nothing is given to it any more."""
-    drained = coordinator.groups.drain(worker)
+    return _drained(coordinator, coordinator.groups.drain(worker))
+
+
+def _drained(coordinator: Coordinator, drained: Drained) -> DrainView:
     now_ms = coordinator.groups.now_ms()
     with reading(coordinator.engine) as conn:
         views = worker_views(conn, coordinator.options, now_ms=now_ms, only=drained.worker)

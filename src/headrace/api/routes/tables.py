@@ -158,7 +158,7 @@ def block(
 ) -> BlockerView:
     """Take it, or renew it: it holds so many seconds from now on."""
     held = coordinator.tables.block(identifier, name, reason=body.reason, seconds=body.seconds)
-    return blocker_view(held)
+    return blocker_view(held.blocker, committing=held.committing)
 
 
 @router.delete("/{identifier}/blockers/{name}")

@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping
 
 from headrace.containers.properties import is_secret
 from headrace.coordinator.commands import NAME
+from headrace.coordinator.tables.checks import check_defaults
 from headrace.errors import BadSetting
 from headrace.jobfile.suggest import hint
 from headrace.model.tables.schedule import SchedulingPolicy
+from headrace.model.tables.settings import property_of
 from headrace.store.groups import EXTERNAL
 
 THREADS_MAX = 1000  # of one resource: what a worker may have
@@ -67,6 +69,17 @@ def check_properties(group: str, properties: Mapping[str, str]) -> None:
                 f"property {name!r} of group {group!r} sounds secret, and a group's properties are "
                 "shown to everybody; set it for the container, in the file that --containers names"
             )
+
+
+def check_table_defaults(group: str, defaults: Mapping[str, str]) -> None:
+    named = property_of("group")
+    if named in defaults:
+        raise BadSetting(
+            f"property {named!r} can't be a default of group {group!r}: which group a table is in "
+            f"is said by the table, or by its catalog, `headrace catalog set … --default {named}="
+            f"{group}`"
+        )
+    check_defaults(f"group {group!r}", defaults)
 
 
 def policy_of(group: str, text: str) -> SchedulingPolicy:

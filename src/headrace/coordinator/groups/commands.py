@@ -6,21 +6,21 @@ it. Each of them said twice is said once.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.groups import checks
+from headrace.containers.launching import WorkerContainer
+from headrace.coordinator.groups import checks, refusals
 from headrace.coordinator.groups.known import known_group, known_resource, known_worker
-from headrace.errors import BadSetting, Refused
+from headrace.errors import Refused
 from headrace.model.groups.capacity import Keeping
+from headrace.model.groups.properties import launch_properties, table_defaults
 from headrace.model.ids import Ids
-from headrace.model.measures import count
 from headrace.model.tables.schedule import SchedulingPolicy
-from headrace.store import group_users, groups, resources, wake, workers
-from headrace.store.group_users import Users
+from headrace.store import group_users, groups, lake_lists, resources, wake, workers
 from headrace.store.groups import EXTERNAL, Group
 from headrace.store.resources import Resource
 from headrace.store.tx import in_tx
@@ -55,7 +55,7 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Drained:
     worker: Worker
-    changed: bool  # False: it drained before
+    changed: bool  # False: it was so before
 
 
 class GroupCommands:
@@ -65,12 +65,12 @@ class GroupCommands:
         clock: Clock,
         ids: Ids,
         *,
-        containers: Collection[str] = (),
+        containers: Mapping[str, WorkerContainer] | None = None,
         stopping: threading.Event | None = None,
     ) -> None:
         """`containers`: those that are configured, by name."""
         self._engine, self._clock, self._ids = engine, clock, ids
-        self._containers = containers
+        self._containers = containers or {}
         self._stopping = stopping or threading.Event()
 
     def now_ms(self) -> int:
@@ -80,7 +80,9 @@ class GroupCommands:
     def create(self, new: NewGroup) -> Group:
         checks.check_name("group", new.name)
         policy = checks.policy_of(new.name, new.policy) if new.policy else None
-        self._check(new.name, new.container, new.min_parallelism, new.memory_mb, new.properties)
+        checks.check_container(new.name, new.container, self._containers)
+        checks.check_numbers(new.name, min_parallelism=new.min_parallelism, memory_mb=new.memory_mb)
+        self._check_properties(new.name, new.container, new.properties, new.memory_mb)
 
         def work(conn: Connection) -> Group:
             made = groups.add(
@@ -95,6 +97,8 @@ class GroupCommands:
             )
             if not made:
                 _check_same(known_group(conn, new.name), new, policy)
+            elif table_defaults(new.properties):  # tables may have named it before it was there
+                self._evaluate_again(conn, new.name)
             wake.notify(conn)
             return known_group(conn, new.name)
 
@@ -108,6 +112,10 @@ class GroupCommands:
             values = self._changed(before, change)
             if values:
                 groups.change(conn, name, **values)
+                if table_defaults(known_group(conn, name).properties) != table_defaults(
+                    before.properties
+                ):
+                    self._evaluate_again(conn, name)
                 # A person says now: what failed before is not waited for.
                 groups.note_keeping(conn, name, Keeping())
                 wake.notify(conn)
@@ -125,11 +133,14 @@ class GroupCommands:
         policy = before.policy
         if change.policy is not None:
             policy = checks.policy_of(name, change.policy) if change.policy else None
-        if container == before.container:
-            # One that is no longer configured is no reason to refuse a change of something else.
-            self._check(name, EXTERNAL, floor, memory_mb, properties)
-        else:
-            self._check(name, container, floor, memory_mb, properties)
+        checks.check_numbers(name, min_parallelism=floor, memory_mb=memory_mb)
+        # What is not changed is no reason to refuse a change of something else: its container may
+        # no longer be configured, or know less than it did.
+        if container != before.container:
+            checks.check_container(name, container, self._containers)
+        told, asked = (before.container, before.memory_mb), (container, memory_mb)
+        if told != asked or properties != before.properties:
+            self._check_properties(name, container, properties, memory_mb)
         after: dict[str, object] = {
             "container": container,
             "min_parallelism": floor,
@@ -158,7 +169,7 @@ class GroupCommands:
                 container=group.container,
                 threads=threads,
                 memory_mb=group.memory_mb,
-                properties=group.properties,
+                properties=launch_properties(group.properties),
                 made_for=FOR_USER,
                 now_ms=self._clock.wall_ms(),
             )
@@ -182,8 +193,10 @@ class GroupCommands:
             group = known_group(conn, name)
             users = group_users.of(conn, name)
             if users and not force and not group.wanted_removed:
-                raise _in_use(name, users)
+                raise refusals.in_use(name, users)
             groups.change(conn, name, wanted_removed=1)
+            if table_defaults(group.properties):
+                self._evaluate_again(conn, name)
             wake.notify(conn)
             return known_group(conn, name)
 
@@ -199,6 +212,20 @@ class GroupCommands:
 
         return in_tx(self._engine, work, stop=self._stopping)
 
+    def resume(self, worker_id: str) -> Drained:
+        """Take a drain back: the worker is given work again, as long as it is there."""
+
+        def work(conn: Connection) -> Drained:
+            worker = known_worker(conn, worker_id)
+            resource = resources.get(conn, worker.resource_id) if worker.resource_id else None
+            if resource is not None and resource.wanted_released:
+                raise refusals.being_released(worker_id, resource)
+            changed = workers.resume(conn, worker_id)
+            wake.notify(conn)
+            return Drained(known_worker(conn, worker_id), changed)
+
+        return in_tx(self._engine, work, stop=self._stopping)
+
     def release(self, named: str) -> Resource:
         """Have a resource, or that of a worker, stopped and forgotten, once it holds nothing."""
 
@@ -210,68 +237,37 @@ class GroupCommands:
 
         return in_tx(self._engine, work, stop=self._stopping)
 
-    def _check(
-        self,
-        name: str,
-        container: str,
-        min_parallelism: int,
-        memory_mb: int,
-        properties: Mapping[str, str],
+    def _evaluate_again(self, conn: Connection, name: str) -> None:
+        """Its tables have other defaults from now on."""
+        lake_lists.evaluate_again(conn, group=name, now_ms=self._clock.wall_ms())
+
+    def _check_properties(
+        self, name: str, container: str, properties: Mapping[str, str], memory_mb: int
     ) -> None:
-        checks.check_container(name, container, self._containers)
-        checks.check_numbers(name, min_parallelism=min_parallelism, memory_mb=memory_mb)
         checks.check_properties(name, properties)
+        checks.check_table_defaults(name, table_defaults(properties))
+        if (place := self._containers.get(container)) is not None:
+            place.check(name, launch_properties(properties), memory_mb=memory_mb)
 
 
 def _locked(conn: Connection, name: str) -> Group:
     group = groups.lock(conn, name) or known_group(conn, name)
     if group.wanted_removed:
-        raise _being_removed(name)
+        raise refusals.being_removed(name)
     return group
-
-
-def _being_removed(name: str) -> Refused:
-    return Refused(
-        f"group {name!r} is being removed; when `headrace group list` no longer shows it, "
-        f"`headrace group create {name}` makes it anew"
-    )
 
 
 def _check_same(there: Group, new: NewGroup, policy: SchedulingPolicy | None) -> None:
     """That the group of this name is the one that was asked for: somebody repeats himself."""
     if there.wanted_removed:
-        raise _being_removed(there.name)
+        raise refusals.being_removed(there.name)
     told = (there.container, there.min_parallelism, there.memory_mb, there.policy)
     asked = (new.container, new.min_parallelism, new.memory_mb, policy)
     if told != asked or dict(there.properties) != dict(new.properties):
-        raise Refused(
-            f"there is a group {new.name!r} already, of container {there.container!r}, and it is "
-            f"another than this (a worker that registers makes its group); change it with "
-            f"`headrace group set {new.name}`, or take another name"
-        )
+        raise refusals.another_one(there)
 
 
 def _asked_before(before: Resource, group: str, threads: int) -> Resource:
     if (before.group, before.threads) != (group, threads):
-        raise BadSetting(
-            f"resource id {before.id!r} is taken, by {count(before.threads, 'thread')} of group "
-            f"{before.group!r}; take another, or leave it out"
-        )
+        raise refusals.id_taken(before)
     return before
-
-
-def _in_use(name: str, users: Users) -> Refused:
-    said: list[str] = []
-    if users.jobs:
-        said.append(f"{count(users.jobs, 'job')} ({', '.join(users.named)})")
-    if users.catalogs:
-        said.append(f"catalogs {', '.join(users.catalogs)}")
-    if users.tables:
-        said.append(count(users.tables, "table"))
-    if users.by_hand:
-        said.append(f"{count(users.by_hand, 'worker')} that you started yourself")
-    return Refused(
-        f"group {name!r} is used by {', '.join(said)}; have them use another group first, or "
-        f"delete it all the same with `headrace group delete {name} --force`: what needs its "
-        "workers waits then"
-    )

@@ -57,7 +57,8 @@ def of_resource(
 def of_worker(worker: Worker) -> Next:
     """Of one that nobody of us started."""
     if worker.drain_since_ms:
-        return Next("takes nothing new; somebody started it by hand, and has to end it")
+        ends = "somebody started it by hand, and has to end it"
+        return Next(f"takes nothing new; {ends}, {_back(worker)}")
     return Next("works; somebody started it by hand, and nobody else starts it again")
 
 
@@ -67,8 +68,12 @@ def _working(resource: Resource, worker: Worker, now_ms: int) -> Next:
         late = span(at_ms - now_ms)
         return Next(f"stopped when it holds nothing any more, at the latest in {late}", at_ms)
     if worker.drain_since_ms:
-        return Next("takes nothing new, and stays until it is released")
+        return Next(f"takes nothing new, and stays until it is released, {_back(worker)}")
     return Next("works")
+
+
+def _back(worker: Worker) -> str:
+    return f"unless `headrace worker resume {worker.id}` takes that back"
 
 
 def _going(resource: Resource, supports: Supports | None) -> str:

@@ -108,7 +108,24 @@ class CatalogCommands:
             due_at_ms=now_ms,
         )
         if defaults != catalog.defaults:
-            lake_lists.evaluate_again(conn, name, now_ms=now_ms)
+            lake_lists.evaluate_again(conn, catalog=name, now_ms=now_ms)
+
+    def refresh(self, name: str) -> tuple[Catalog, bool]:
+        """Have it looked into now. False: a look is under way or due already."""
+
+        def work(conn: Connection) -> tuple[Catalog, bool]:
+            catalog, now_ms = catalogs.lock(conn, name), self._clock.wall_ms()
+            if catalog is None:
+                raise _no_such(conn, name)
+            if catalog.wanted_removed:
+                raise _being_removed(name)
+            if catalog.task_id is not None or catalog.due_at_ms <= now_ms:
+                return catalog, False
+            catalogs.change(conn, name, due_at_ms=now_ms)
+            wake.notify(conn)
+            return known_catalog(conn, name), True
+
+        return in_tx(self._engine, work, stop=self._stopping)
 
     def remove(self, name: str) -> Catalog:
         """Have Headrace forget a catalog. Nothing in it is deleted. Said twice is said once."""
@@ -165,7 +182,7 @@ def _check(
         checks.check_properties(name, properties)
         checks.check_reach(name, kind, properties)
     checks.check_name("group", group)
-    checks.check_defaults(name, defaults)
+    checks.check_defaults(f"catalog {name!r}", defaults)
     if table_filter:
         checks.check_filter(name, table_filter)
 

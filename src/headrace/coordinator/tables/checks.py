@@ -12,8 +12,8 @@ from headrace.coordinator.commands import NAME
 from headrace.errors import BadSetting
 from headrace.jobfile.suggest import hint
 from headrace.logs import is_secret
+from headrace.model.redaction import secret_places
 from headrace.model.tables.settings import PROPERTIES, OptimizingSettings
-from headrace.redaction import secret_places
 
 # By type: properties without which nobody reaches such a catalog.
 TYPES: Mapping[str, tuple[str, ...]] = {
@@ -76,21 +76,21 @@ def check_properties(name: str, properties: Mapping[str, str]) -> None:
             )
 
 
-def check_defaults(name: str, defaults: Mapping[str, str]) -> None:
+def check_defaults(of: str, defaults: Mapping[str, str]) -> None:
     """A default that can't be read is refused here, rather than a flaw of each of its tables."""
-    _check_texts(f"catalog {name!r}", defaults)
+    _check_texts(of, defaults)
     known = {prop.name for prop in PROPERTIES}
     for key in defaults:
         if key not in known:
             raise BadSetting(
-                f"default {key!r} of catalog {name!r} would change nothing: Headrace knows no such "
+                f"default {key!r} of {of} would change nothing: Headrace knows no such "
                 f"table property; {hint(key, sorted(known), noun='table properties')}"
             )
     _, flaws = OptimizingSettings.read({}, defaults)
     if flaws:
         flaw = flaws[0]
         raise BadSetting(
-            f"default {flaw.name} of catalog {name!r} is {flaw.value!r}, expected {flaw.expected}; "
+            f"default {flaw.name} of {of} is {flaw.value!r}, expected {flaw.expected}; "
             f"give such a value, or leave it out: then {flaw.used} holds"
         )
 

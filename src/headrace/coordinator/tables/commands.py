@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Engine
 from headrace.clock import Clock
 from headrace.coordinator.tables import checks
 from headrace.coordinator.tables.catalog_commands import CatalogCommands
+from headrace.coordinator.tables.committing import may_land
 from headrace.coordinator.tables.known import known_table
 from headrace.errors import BadSetting, NotFound, Refused, Unavailable
 from headrace.jobfile.suggest import hint
@@ -46,6 +47,13 @@ class Asked:
 
     table: LakeTable
     changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    blocker: Blocker
+    # The process whose commit had begun before: nobody can hold it back any more.
+    committing: int | None = None
 
 
 class TableCommands:
@@ -162,12 +170,12 @@ class TableCommands:
             )
         return task
 
-    def block(self, identifier: str, name: str, *, reason: str, seconds: int) -> Blocker:
+    def block(self, identifier: str, name: str, *, reason: str, seconds: int) -> Blocked:
         """Keep a table from being planned and committed for so long. The same name again renews
-        it, from now on."""
+        it, from now on. A commit that has begun is not held back, and is told."""
         _check_blocker(name, reason, seconds)
 
-        def work(conn: Connection) -> Blocker:
+        def work(conn: Connection) -> Blocked:
             table = _locked(conn, identifier)
             now_ms = self._clock.wall_ms()
             holding = [each.name for each in blockers.of(conn, table.id, now_ms=now_ms)]
@@ -179,7 +187,10 @@ class TableCommands:
             until_ms = now_ms + 1000 * seconds
             blockers.block(conn, table.id, name, reason=reason, until_ms=until_ms, now_ms=now_ms)
             held = blockers.of(conn, table.id, now_ms=now_ms)
-            return next(each for each in held if each.name == name)
+            mine = next(each for each in held if each.name == name)
+            running = processes.running_of(conn, table.id)
+            begun = running if running is not None and may_land(table, running) else None
+            return Blocked(mine, begun.number if begun is not None else None)
 
         return in_tx(self._engine, work, stop=self._stopping)
 

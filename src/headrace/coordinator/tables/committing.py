@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import astuple
 from typing import assert_never
 
 from sqlalchemy import Connection
@@ -14,7 +15,9 @@ from sqlalchemy import Connection
 from headrace.coordinator.tables.closing import close_process, failed, to_be_found_again
 from headrace.coordinator.tables.knowing import clocks_for, kept
 from headrace.coordinator.tables.moving import MOVED
-from headrace.model.tables.status import ProcessStatus, TableStatus
+from headrace.model.tables.evaluate import Clock
+from headrace.model.tables.plan import moved
+from headrace.model.tables.status import OptimizingType, ProcessStatus, TableStatus
 from headrace.model.task import Lane, TaskKind, TaskStatus
 from headrace.protocol.tables import Clocks, CommitResult
 from headrace.seams import seam
@@ -33,6 +36,11 @@ def begin_commit(conn: Connection, table: LakeTable, process: Process, *, now_ms
     if lake.move(conn, table, TableStatus.COMMITTING, now_ms=now_ms):
         plan_commit(conn, process, table, now_ms=now_ms)
         seam("commit planned, in transaction")
+
+
+def may_land(table: LakeTable, process: Process) -> bool:
+    """Whether a commit of its running process has begun, and nobody knows yet how it ends."""
+    return table.status is TableStatus.COMMITTING or process.settling
 
 
 def plan_commit(
@@ -137,18 +145,9 @@ def _is_whole(conn: Connection, process: Process, found: CommitResult) -> bool:
 
 def _moved(clocks: Clocks, done: Mapping[str, str], *, now_ms: int) -> Clocks:
     """The clocks of the partitions that this process was the last for."""
-    moved = dict(clocks)
-    for key, kind in done.items():
-        minor, major, full, seen = moved.get(key, (None, None, None, now_ms))
-        match kind:
-            case "MINOR":
-                minor = now_ms
-            case "MAJOR":
-                major = now_ms
-            case _:
-                full = now_ms
-        moved[key] = minor, major, full, seen
-    return moved
+    known = {key: Clock(*times) for key, times in clocks.items()}
+    kinds = {key: OptimizingType[kind] for key, kind in done.items()}
+    return {key: astuple(clock) for key, clock in moved(known, kinds, at_ms=now_ms).items()}
 
 
 def _without(

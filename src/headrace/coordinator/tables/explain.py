@@ -13,8 +13,11 @@ from headrace.coordinator.tables import measures_told, obstacles
 from headrace.coordinator.tables.finding import Finding, Verdict, ok, remark
 from headrace.coordinator.tables.standing import Standing
 from headrace.model.measures import ago, count, span, until, worker
+from headrace.model.tables.schedule import quota_limit
+from headrace.model.tables.settings import property_of
 from headrace.model.tables.status import OPTIMIZING, ProcessStatus, TableStatus
 from headrace.model.task import TaskKind
+from headrace.store.lake_rows import LakeTable
 
 MOVING = OPTIMIZING | {TableStatus.PLANNING, TableStatus.COMMITTING}
 _OPENING = {
@@ -106,6 +109,35 @@ def holder(standing: Standing, _now_ms: int) -> Iterator[Finding]:
         yield ok("held by", "nobody")
 
 
+def quota(standing: Standing, _now_ms: int) -> Iterator[Finding]:
+    """How many of its group's slots it may have at a time, and who says so."""
+    table, name = standing.table, property_of("quota")
+    if standing.summary is None or not standing.slots.total:
+        return
+    limit = quota_limit(table.quota, standing.slots.total)
+    yield Finding(
+        "quota",
+        Verdict.OK,
+        f"up to {min(limit, standing.slots.total)} of {count(standing.slots.total, 'slot')} of "
+        f"group {table.group!r} within its quota: {name} is {table.quota:g}, "
+        f"{said_by(standing.summary.set_by.get(name), table)}",
+        property=name,
+    )
+
+
+def said_by(source: str | None, table: LakeTable) -> str:
+    """Who has set a property of a table."""
+    match source:
+        case "table":
+            return "set by the table"
+        case "catalog":
+            return f"a default of catalog {table.catalog!r}"
+        case "group":
+            return f"a default of group {table.group!r}"
+        case _:
+            return "which nobody has set"
+
+
 def next_look(standing: Standing, now_ms: int) -> Iterator[Finding]:
     table = standing.table
     rule = ""
@@ -143,6 +175,7 @@ _LOOKS: Sequence[Look] = (
     holder,
     obstacles.flaws,
     obstacles.files_left_out,
+    quota,
     measures_told.rules,
     next_look,
     last_process,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headrace.coordinator.tables.committing import may_land
 from headrace.coordinator.tables.evaluations import NOT_EVALUATED
 from headrace.coordinator.tables.finding import Finding, Verdict, blocks, ok, remark, waits
 from headrace.coordinator.tables.processes import SETTLE_TIMEOUT_S
@@ -103,6 +104,13 @@ def held_off(standing: Standing, now_ms: int) -> Iterator[Finding]:
             f"`headrace table unblock {name} {blocker.name}`",
         )
     process = standing.process
+    if process is not None and standing.blockers and may_land(standing.table, process):
+        yield remark(
+            "blocker",
+            f"process {process.number} had begun to commit before, and nobody holds that back: it "
+            "may still land",
+            f"`headrace table history {name}` shows when it has ended",
+        )
     if process is not None and process.settling:
         since_ms = process.settling_since_ms or now_ms
         latest_ms = since_ms + SETTLE_TIMEOUT_S * 1000  # later, if the leader changes meanwhile

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from headrace.coordinator.tables.knowing import clocks_for, left_out_of
 from headrace.errors import Refused
+from headrace.model.groups.properties import table_defaults
 from headrace.model.task import TaskKind, TaskStatus
 from headrace.protocol.messages import Message
 from headrace.protocol.tables import (
@@ -31,7 +32,7 @@ from headrace.protocol.tables import (
     TableName,
     ToEvaluate,
 )
-from headrace.store import catalogs, lake, lake_turns, processes, table_tasks
+from headrace.store import catalogs, groups, lake, lake_turns, processes, table_tasks
 from headrace.store.catalogs import Catalog
 from headrace.store.lake import LakeTable
 from headrace.store.processes import Process
@@ -87,8 +88,19 @@ def _evaluate(conn: Connection, task: Task, *, now_ms: int) -> Message:
             break
         told.append(one)
     return EvaluatePayload(
-        **reach, defaults=dict(catalog.defaults), now_ms=now_ms, tables=tuple(told)
+        **reach,
+        defaults=dict(catalog.defaults),
+        groups=_defaults_of_groups(conn),
+        now_ms=now_ms,
+        tables=tuple(told),
     )
+
+
+def _defaults_of_groups(conn: Connection) -> dict[str, dict[str, str]]:
+    """Of those that have any. One that is to be removed gives nothing any more."""
+    known = [each for each in groups.all_of_them(conn) if not each.wanted_removed]
+    found = {each.name: table_defaults(each.properties) for each in known}
+    return {name: defaults for name, defaults in found.items() if defaults}
 
 
 def _to_evaluate(conn: Connection, table: LakeTable) -> ToEvaluate:
@@ -107,6 +119,7 @@ def _plan(conn: Connection, task: Task, *, now_ms: int) -> Message:
     return PlanPayload(
         **reach,
         defaults=dict(catalog.defaults),
+        groups=_defaults_of_groups(conn),
         table=_name(table),
         now_ms=now_ms,
         clocks=clocks_for(conn, table),

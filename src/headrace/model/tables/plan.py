@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from headrace.model.tables.bins import Bin, Packer
-from headrace.model.tables.evaluate import NEVER, Clock, Evaluated
+from headrace.model.tables.evaluate import Clock, Evaluated
 from headrace.model.tables.files import DataFile, Partition, TableFiles
 from headrace.model.tables.measure import Classifier, DeleteIndex, FileClass, FileSize
 from headrace.model.tables.settings import OptimizingSettings
 from headrace.model.tables.status import OptimizingType
 
+K = TypeVar("K")  # a partition, or its name
 BUDGET_PER_THREAD_BYTES = 512 * 1024 * 1024  # Amoro's max-input-file-size-per-thread
 
 
@@ -114,12 +115,12 @@ def plan(
 
 
 def moved(
-    clocks: Mapping[Partition, Clock], done: Plan, *, at_ms: int
-) -> Mapping[Partition, Clock]:
-    """The clocks once the plan is committed: those of partitions it was the last for."""
+    clocks: Mapping[K, Clock], done: Mapping[K, OptimizingType], *, at_ms: int
+) -> dict[K, Clock]:
+    """The clocks once a plan is committed that was the last for the partitions in `done`."""
     after = dict(clocks)
-    for partition, kind in done.done.items():
-        clock = after.get(partition, NEVER)
+    for partition, kind in done.items():
+        clock = after.get(partition, Clock(seen_ms=at_ms))
         match kind:
             case OptimizingType.MINOR:
                 after[partition] = replace(clock, minor_ms=at_ms)
@@ -149,12 +150,6 @@ def gain_of(
         bytes_read=sum(each.read_bytes for each in bins),
         cost=sum(each.cost(settings) for each in bins),
     )
-
-
-def dangling(table: TableFiles) -> frozenset[int]:
-    """Deletes that apply to no file at all, as they stand."""
-    used = {index for file in table.files for index in file.deletes}
-    return frozenset(range(len(table.deletes))) - used
 
 
 def _gaining_bins(

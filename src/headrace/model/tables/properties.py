@@ -31,7 +31,7 @@ class Flaw:
     value: str
     expected: str
     used: str  # the value that holds instead, as it would be written
-    source: str  # where it is set: "table" or "catalog"
+    source: str  # where it is set: "table", "catalog" or "group"
 
     def __str__(self) -> str:
         return (

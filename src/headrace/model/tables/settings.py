@@ -10,7 +10,7 @@ kept as text; whoever reads the table applies it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.model.tables.properties import (
     Flaw,
@@ -49,6 +49,8 @@ class OptimizingSettings:
     refresh_max_interval_ms: int = 0  # 0: the evaluation interval does not adapt
     refresh_step_ms: int = 30_000
     open_file_cost_bytes: int = 4_194_304
+    # By name of a property that somebody has set: who. "table", "catalog" or "group".
+    set_by: Mapping[str, str] = field(default_factory=dict[str, str], compare=False)
 
     @property
     def fragment_bytes(self) -> int:
@@ -67,21 +69,31 @@ class OptimizingSettings:
 
     @classmethod
     def read(
-        cls, properties: Mapping[str, str], defaults: Mapping[str, str] | None = None
+        cls,
+        properties: Mapping[str, str],
+        defaults: Mapping[str, str] | None = None,
+        groups: Mapping[str, Mapping[str, str]] | None = None,
     ) -> tuple[OptimizingSettings, list[Flaw]]:
         """The settings of a table with these properties, and what could not be read.
 
-        `defaults` are properties that the catalog gives to its tables. A flaw in the table's own
-        falls back to these, a flaw in these to what is built in.
+        `defaults` are properties that the catalog gives to its tables, `groups` those that each
+        group gives to its own. A flaw in the table's own falls back to the catalog's, a flaw in
+        these to the group's, and then to what is built in.
         """
         flaws: list[Flaw] = []
         found: dict[str, object] = {}
+        set_by: dict[str, str] = {}
+        layers = _layers(properties, defaults or {}, groups or {})
         built_in = cls()
         for prop in PROPERTIES:
-            fallback = getattr(built_in, prop.field)
-            if defaults is not None:
-                fallback = prop.read(defaults, fallback, "catalog", flaws)
-            found[prop.field] = prop.read(properties, fallback, "table", flaws)
+            value, known = getattr(built_in, prop.field), len(flaws)
+            for source, layer in layers:
+                value = prop.read(layer, value, source, flaws)
+                if prop.name in layer and len(flaws) == known:
+                    set_by[prop.name] = source
+                known = len(flaws)
+            found[prop.field] = value
+        found["set_by"] = set_by
         settings = cls(**found)  # pyright: ignore[reportArgumentType]  # each by its own parser
         return settings, [*flaws, *_at_odds(settings)]
 
@@ -131,6 +143,20 @@ PROPERTIES: Sequence[Property] = (
 def property_of(field: str) -> str:
     """The name under which a user sets this field, for whoever explains a decision by it."""
     return next(prop.name for prop in PROPERTIES if prop.field == field)
+
+
+def _layers(
+    properties: Mapping[str, str],
+    defaults: Mapping[str, str],
+    groups: Mapping[str, Mapping[str, str]],
+) -> Sequence[tuple[str, Mapping[str, str]]]:
+    """Who may set a property, the least heard first. Table and catalog alone say which group."""
+    own = (("catalog", defaults), ("table", properties))
+    group = next(prop for prop in PROPERTIES if prop.field == "group")
+    name: object = OptimizingSettings().group
+    for source, layer in own:
+        name = group.read(layer, name, source, [])
+    return (("group", groups.get(str(name), {})), *own)
 
 
 def _at_odds(settings: OptimizingSettings) -> Sequence[Flaw]:

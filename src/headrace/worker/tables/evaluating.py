@@ -70,7 +70,7 @@ def _not_seen(work: Work, one: ToEvaluate, ref: TableRef, error: Exception) -> E
 
 def _evaluate(work: Work, told: EvaluatePayload, one: ToEvaluate, ref: TableRef) -> EvaluatedTable:
     seen = probe(work.session, ref)
-    settings, flaws = OptimizingSettings.read(seen.properties, told.defaults)
+    settings, flaws = OptimizingSettings.read(seen.properties, told.defaults, told.groups)
     base = EvaluatedTable(
         id=one.table.id,
         uuid=seen.uuid,
@@ -113,7 +113,7 @@ def _scanned(
             "snapshot": files.snapshot,
             "look_at_ms": look_at_ms(found.evaluated, settings, clocks, now_ms=told.now_ms),
             "pending": pending_of(found, files, settings),
-            "summary": summary_of(found, files),
+            "summary": summary_of(found, files, settings),
             "seen": first_seen(found.evaluated, clocks),
         }
     )

@@ -34,7 +34,7 @@ def plan_table(work: Work, told: PlanPayload) -> Planned:
     ref = work.ref(told.table)
     work.begins(f"planning {ref}")
     seen = _probed(work, ref)
-    settings, _ = OptimizingSettings.read(seen.properties, told.defaults)
+    settings, _ = OptimizingSettings.read(seen.properties, told.defaults, told.groups)
     settings = replace(settings, max_file_count=min(settings.max_file_count, FILES_PER_PROCESS_MAX))
     base = Planned(
         uuid=seen.uuid,

@@ -79,7 +79,7 @@ def pending_of(
     )
 
 
-def summary_of(found: Assessment, files: TableFiles) -> Summary:
+def summary_of(found: Assessment, files: TableFiles, settings: OptimizingSettings) -> Summary:
     kinds = [each.kind for each in files.deletes]
     equality = kinds.count(DeleteKind.EQUALITY)
     neediest = sorted(found.evaluated, key=_need, reverse=True)
@@ -94,6 +94,7 @@ def summary_of(found: Assessment, files: TableFiles) -> Summary:
         score=found.scan_score,
         amoro_score=found.amoro_score,
         most=tuple(_partition_told(each) for each in neediest[:RULES_TOLD_MAX]),
+        set_by=dict(settings.set_by),
     )
 
 
@@ -122,6 +123,7 @@ def glance_of(totals: Totals | None, settings: OptimizingSettings) -> Summary | 
         equality_deletes=totals.equality_delete_files,
         score=score,
         amoro_score=amoro,
+        set_by=dict(settings.set_by),
     )
 
 
