@@ -156,6 +156,10 @@ class Groups:
         for resource in left:
             if not resource.wanted_released:
                 resources.note(conn, resource, wanted_released=1, told="its group is removed")
+            # As everything that is released: nothing is stopped before it has been told.
+            worker = workers.of_resource(conn, resource.id)
+            if worker is not None:
+                workers.drain(conn, worker.id, now_ms=self._clock.wall_ms())
         if not left:
             given_up.forget(conn, group.name)
             groups.drop(conn, group.name)

@@ -37,6 +37,7 @@ EARLIER_GRACE_S = 5.0  # for one that fell silent, and is replaced
 DRAIN_MAX_MS = 15 * 60_000  # so long a released worker may finish what it has
 ERROR_CHARACTERS_MAX = 2000
 LOOK_INTERVAL_S = 10.0  # between two questions how the worker of an orphan ended, and at least
+ASK_PAUSE_S = 10.0  # after a question that broke off, until it is asked again
 LOOKS_PER_GRACE = 3  # so many before it is started again, or given up: that needs the answer
 
 
@@ -61,6 +62,7 @@ class Launching:
         grace_s = options.auto_restart.grace_ms / 1000
         self._look_every_s = min(LOOK_INTERVAL_S, grace_s / LOOKS_PER_GRACE)
         self._look_at_s: dict[str, float] = {}
+        self._again_at_s: dict[tuple[str, int, str], float] = {}
         self._lock = threading.Lock()
 
     def run(self) -> None:
@@ -112,8 +114,10 @@ class Launching:
         key = (resource.id, resource.launch, what)
         with self._lock:
             before = self._asked.get(key)
-            if before is not None and not before.done():
+            pauses = self._clock.monotonic_s() < self._again_at_s.get(key, 0)
+            if pauses or (before is not None and not before.done()):
                 return
+            self._again_at_s.pop(key, None)
             self._asked = {k: f for k, f in self._asked.items() if not f.done()}
             self._asked[key] = self._pool.submit(self._do, resource, what)
 
@@ -135,6 +139,9 @@ class Launching:
             log.warning("launching broken off", extra=facts)
         except Exception:
             log.exception("launching failed", extra={"resource": resource.id, "what": what})
+            key = (resource.id, resource.launch, what)
+            with self._lock:
+                self._again_at_s[key] = self._clock.monotonic_s() + ASK_PAUSE_S
 
     def _launch(self, resource: Resource) -> tuple[WorkerContainer, Launch]:
         return self._options.containers[resource.container], launch_of(resource, self._options)
