@@ -18,6 +18,7 @@ endef
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 SEEDS ?= 1000
+LIVES ?= 12
 
 .PHONY: help install demo test check format crash soak simulate mutants bench docs reference lock changelog clean
 
@@ -53,8 +54,8 @@ crash: $(READY) ## kill real processes at every seam (minutes)
 soak: $(READY) ## random writes to lake tables while they are optimized, with kills  [SEED=7 STEPS=120]
 	$(if $(SEED),SEED=$(SEED)) $(if $(STEPS),STEPS=$(STEPS)) $(BIN)/pytest --soak -m soak
 
-simulate: $(READY) ## look for counterexamples: every single fault, then SEEDS random histories  [SEED=7]
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--single --every-seam --seeds $(SEEDS))
+simulate: $(READY) ## look for counterexamples: every single fault, then SEEDS random histories; LIVES months of groups  [SEED=7]
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--lives $(LIVES) --single --every-seam --seeds $(SEEDS))
 
 mutants: $(READY) ## remove each guard in a copy; its tests must fail  [ID=L1]
 	$(BIN)/python -m tools.mutants $(ID)

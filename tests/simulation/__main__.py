@@ -3,6 +3,8 @@
 python -m tests.simulation --seeds 1000 [--single] [--processes 2] [--seconds 60] [--first-seed N]
 python -m tests.simulation --seed 7                     the history of one seed, as a timeline
 python -m tests.simulation --seed 7 --shape 0 --faults 'crash@c1/store commit#3'
+python -m tests.simulation --lives 12 [--days 30]       months of groups of workers
+python -m tests.simulation --life 7 [--days 30]         the end of one of them, as a timeline
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import itertools
 import sys
 import time
 
+from tests.simulation import groups_campaign
 from tests.simulation.campaign import (
     cpu_s,
     one_crash_a_seam,
@@ -35,6 +38,25 @@ def main() -> int:
     asked = _parser().parse_args()
     if asked.seed is not None:
         return _play(asked)
+    if asked.life is not None:
+        life = groups_campaign.play(asked.life, days=asked.days, tell=True)
+        print(groups_campaign.timeline(life))
+        return 1 if life.problems else 0
+    failed = int(bool(asked.lives) and not _lives(asked))
+    if asked.seeds or asked.single or asked.every_seam:
+        return _histories(asked) or failed
+    return failed
+
+
+def _lives(asked: argparse.Namespace) -> bool:
+    well, told = groups_campaign.run(
+        asked.first_seed, asked.lives, days=asked.days, processes=asked.processes
+    )
+    print(told)
+    return well
+
+
+def _histories(asked: argparse.Namespace) -> int:
     began_s, began_cpu_s = time.monotonic(), cpu_s()
     tally = Tally()
     work = itertools.chain(
@@ -77,6 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scenario", help="in place of a shape, as a failing history printed it")
     parser.add_argument("--faults", nargs="*", default=None, type=Fault.parse)
     parser.add_argument("--no-faults", action="store_true")
+    parser.add_argument("--lives", type=int, default=0, help="of groups of workers")
+    parser.add_argument("--life", type=int, help="play one of them")
+    parser.add_argument("--days", type=float, default=groups_campaign.MONTH_DAYS, help="of each")
     return parser
 
 

@@ -140,6 +140,7 @@ class Database:
         for table in reversed(metadata.sorted_tables):  # cheaper than a new store
             if table.name != "facts":
                 sqlite3.Connection.execute(self.wire, f"DELETE FROM {table.name}")
+        sqlite3.Connection.execute(self.wire, "DELETE FROM facts WHERE name LIKE 'given_up.%'")
         self.wire.set_trace_callback(self.wire.trace)
         self.wire.faults, self.wire.committed = faults, committed
         self.wire.digest = hashlib.blake2b(digest_size=16)

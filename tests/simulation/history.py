@@ -66,7 +66,7 @@ class Simulator:
     """Runs histories one after the other, on one database."""
 
     def __init__(self) -> None:
-        self._database = Database()
+        self.database = Database()
         self._ready = False
 
     @contextmanager
@@ -77,7 +77,7 @@ class Simulator:
             return
         self._ready = True
         try:
-            with installed(self._database, CONSTANTS):
+            with installed(self.database, CONSTANTS):
                 yield self
         finally:
             self._ready = False
@@ -90,7 +90,7 @@ class Simulator:
         set_world(world)
         forget()
         with tempfile.TemporaryDirectory(dir=_memory()) as folder, errors_heard(world, tell=tell):
-            history = _History(world, self._database, scenario, tuple(plan), Path(folder))
+            history = _History(world, self.database, scenario, tuple(plan), Path(folder))
             try:
                 history.play()
             except TooLong as error:

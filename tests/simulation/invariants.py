@@ -13,6 +13,7 @@ from typing import Any
 from headrace.model.job import JOB_ENDED
 from headrace.store.schema import jobs
 from tests.simulation.database import Wire
+from tests.simulation.groups_invariants import INVARIANTS as OF_GROUPS
 from tests.simulation.scenario import Scenario
 from tests.simulation.world import World
 
@@ -44,6 +45,7 @@ INVARIANTS: Mapping[str, str] = {
     "ready_stays_ready": "a source that is ready stays so until the end, which needs all (K1, K3)",
     "nothing_unforeseen": "no thread of the product dies, and no error of nobody's is logged",
     "enough_happened": "a history achieves what its shape promises",
+    **OF_GROUPS,
 }
 
 # Tables that only a leader writes to; of jobs and pipelines, what commands write is told apart.

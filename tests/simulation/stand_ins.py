@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,8 @@ from tests.simulation.faults import AT_SEAM, Faults
 from tests.simulation.lake_stand_ins import STAND_INS
 from tests.simulation.world import Crash, Fiber, the_world
 
+_SOURCE = Path(headrace.__file__).parent
+_OF_GROUPS = _SOURCE / "coordinator" / "groups"
 GIVE_WAY = 0.3  # how often a seam lets others in
 
 THREADING = SimpleNamespace(
@@ -50,8 +52,9 @@ _BY_NAME: Mapping[str, object] = {
     "Event": threads.Event,
     "Lock": threads.Lock,
     "Future": threads.Future,
+    "ThreadPoolExecutor": threads.Pool,
 }
-_REAL = {"threading", "queue", "concurrent.futures._base"}
+_REAL = {"threading", "queue", "concurrent.futures._base", "concurrent.futures.thread"}
 
 
 class Hint:
@@ -172,13 +175,21 @@ def awaited(coroutine: Any) -> Any:
 
 @cache
 def seam_names() -> tuple[str, ...]:
-    """Every seam there is, taken from the source; those of starting processes are not simulated,
-    tests/containers and tests/coordinator/groups kill there."""
+    """Every seam there is, taken from the source, but those of groups, which lives crash at, and
+    those of starting real processes: tests/containers kills there."""
+    apart = (_SOURCE / "containers", _OF_GROUPS)
+    files = _SOURCE.rglob("*.py")
+    return _seams_in(file for file in files if not any(file.is_relative_to(f) for f in apart))
+
+
+@cache
+def group_seam_names() -> tuple[str, ...]:
+    return _seams_in(_OF_GROUPS.rglob("*.py"))
+
+
+def _seams_in(files: Iterable[Path]) -> tuple[str, ...]:
     found: set[str] = set()
-    source = Path(headrace.__file__).parent
-    for file in source.rglob("*.py"):
-        if file.is_relative_to(source / "containers") or "groups" in file.parts:
-            continue
+    for file in files:
         for node in ast.walk(ast.parse(file.read_text())):
             match node:
                 case ast.Call(func=ast.Name(id="seam"), args=[ast.Constant(value=str(name))]):
@@ -256,7 +267,7 @@ def installed(database: Database, constants: Mapping[str, object]) -> Generator[
 
 def arm_seams(faults: Faults, database: Database) -> None:
     seams.disarm_all()
-    for name in seam_names():
+    for name in (*seam_names(), *group_seam_names()):
         seams.arm(name, lambda name=name: pass_seam(name, faults, database))
 
 

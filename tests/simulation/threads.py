@@ -153,9 +153,41 @@ class Future:
         self._error = error
         self._done.set()
 
+    def done(self) -> bool:
+        return self._done.is_set()
+
     def result(self, timeout: float | None = None) -> Any:
         if not self._done.wait(timeout):
             raise TimeoutError
         if self._error is not None:
             raise self._error
         return self._result
+
+
+class Pool:
+    """Threads that are lent out, as many as there may be at once."""
+
+    def __init__(self, max_workers: int, thread_name_prefix: str = "") -> None:
+        self._free, self._name = max_workers, thread_name_prefix
+        self._asked: deque[tuple[Future, Callable[[], object]]] = deque()
+
+    def submit(self, call: Callable[..., object], /, *args: Any) -> Future:
+        future = Future()
+        self._asked.append((future, lambda: call(*args)))
+        if self._free:
+            self._free -= 1
+            Thread(target=self._work, name=self._name).start()
+        return future
+
+    def _work(self) -> None:
+        try:
+            while self._asked:
+                future, call = self._asked.popleft()
+                future.set_result(call())
+        finally:
+            self._free += 1
+
+    def shutdown(self, *, wait: bool = True, cancel_futures: bool = False) -> None:
+        assert cancel_futures, "what was not begun is not done"
+        assert not wait, "nobody waits for a pool here"
+        self._asked.clear()
