@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
 from headrace.model.task import Claim
 from headrace.protocol.messages import Acknowledged, EpochCompleted
@@ -215,3 +216,20 @@ def test_a_spark_that_is_stopped_at_the_end_has_not_died() -> None:
 
     assert not died.is_set()
     assert not tending.jvm_died
+
+
+@pytest.mark.req("R1")
+@pytest.mark.parametrize("error", [Py4JError("isStopped"), ConnectionRefusedError()])
+def test_a_spark_that_can_not_be_asked_whether_it_lives_has_died(error: Exception) -> None:
+    """A JVM may end in the middle of the question."""
+    died = threading.Event()
+
+    def gone() -> bool:
+        raise error
+
+    spark = Spark(gone, lambda _: None, lambda _: None, lambda _: (-1, 0))
+    tending = Tending(spark, list[Execution], died=died.set)
+    tending.start()
+
+    assert died.wait(BOUND_S)
+    assert tending.jvm_died

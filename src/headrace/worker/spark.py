@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from py4j.protocol import Py4JNetworkError  # pyright: ignore[reportMissingTypeStubs]
+from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ class WarmSpark:
             return False
         try:
             return not self._context.isStopped()
-        except Py4JNetworkError:  # the JVM ends just now
+        except (Py4JError, OSError):  # the JVM ends just now
             return False
 
     def cancel(self, execution: str) -> None:

@@ -60,7 +60,7 @@ class Tending:
         while not self._over.is_set():
             self._soon.wait(TEND_INTERVAL_S)
             self._soon.clear()
-            if not self._spark.alive():
+            if not self._is_alive():
                 if not self._over.is_set():  # else it is being stopped, since nobody needs it
                     log.error("Spark's JVM has died, or its application was ended")
                     self.jvm_died = True
@@ -74,6 +74,13 @@ class Tending:
                     self._ask(execution)
                 except Exception:
                     log.exception("Spark did not answer", extra={"execution": execution.id})
+
+    def _is_alive(self) -> bool:
+        try:
+            return self._spark.alive()
+        except Exception:
+            log.exception("Spark could not be asked whether it lives")
+            return False
 
     def _ask(self, execution: Execution) -> None:
         if execution.stopping:
