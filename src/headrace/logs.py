@@ -26,6 +26,8 @@ _SECRET_WORDS = (
     "accesskey",
     "account_key",
     "accountkey",
+    "storage_key",
+    "storagekey",
     "api_key",
     "apikey",
     "connection_string",  # Azure's holds the account's key

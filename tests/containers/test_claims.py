@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from headrace.containers import claims
-from headrace.containers.claims import Claim
 from headrace.containers.identity import start_of
 from headrace.containers.launching import LaunchState
-from headrace.errors import BadSetting, Unavailable
+from headrace.errors import BadSetting
 from tests.cli.machine import is_gone
 from tests.containers.launches import (
     ended_after,
@@ -47,21 +46,6 @@ def test_a_claim_of_a_process_that_is_gone_is_not_taken_for_alive(
     assert container.status(later).state is LaunchState.ENDED
     container.stop(later, grace_s=30)
     assert not is_gone(os.getpid())
-
-
-def test_a_process_of_another_host_is_left_to_that_host(tmp_path: Path) -> None:
-    container, launch = stand_ins(tmp_path), launch_of()
-    folder = container.folder(launch)
-    folder.mkdir(parents=True)
-    mine = start_of(os.getpid())
-    assert mine is not None
-    elsewhere = Claim(pid=os.getpid(), started=mine, session=os.getsid(0), host="elsewhere")
-    (folder / claims.CLAIM).write_text(elsewhere.model_dump_json())
-
-    assert container.status(launch).state is LaunchState.UNKNOWN
-    assert container.start(launch).properties["host"] == "elsewhere"
-    with pytest.raises(Unavailable, match="on host elsewhere"):
-        container.stop(launch, grace_s=0)
 
 
 def test_a_process_has_one_start_whoever_asks() -> None:

@@ -217,20 +217,6 @@ def test_logs_are_its_last_lines(tmp_path: Path) -> None:
     assert container.logs(launch, lines=0) == []
 
 
-def test_launches_long_past_are_forgotten_and_running_ones_are_not(tmp_path: Path) -> None:
-    container = stand_ins(tmp_path)
-    alive, ended, newest = launch_of(1), launch_of(2), launch_of(12)
-    with ended_after(container, alive, newest):
-        container.start(alive)
-        container.stop(ended, grace_s=0)
-        assert container.folder(ended).exists()
-
-        container.start(newest)
-
-        assert not container.folder(ended).exists()
-        assert is_in(container, alive, LaunchState.RUNNING)
-
-
 def test_what_it_is_told_and_what_it_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

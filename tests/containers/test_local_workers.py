@@ -8,7 +8,8 @@ from pathlib import Path
 import psutil
 
 from headrace.containers.detached import DetachedWorkers
-from headrace.containers.local_workers import SECRETS, local_workers, spark_workers
+from headrace.containers.folders import SECRETS
+from headrace.containers.local_workers import local_workers, spark_workers
 from headrace.containers.properties import ContainerSetting
 from tests.containers.launches import (
     PATHS,
@@ -71,12 +72,16 @@ def test_the_spark_of_the_user_is_taken_when_it_is_named(tmp_path: Path) -> None
 
 
 def test_a_secret_of_spark_goes_by_a_file_that_only_its_owner_reads(tmp_path: Path) -> None:
-    line, told = process_of(spark(tmp_path, **{SECRET_KEY: "a b=\\c"}))
-
+    container, launch = spark(tmp_path, **{SECRET_KEY: "a b=\\c"}), launch_of()
     path = tmp_path / "containers/c/r1/1" / SECRETS
+    with ended_after(container, launch):
+        container.start(launch)
+        worker = psutil.Process(wait_until_works(container, launch)[0])
+        line, told = worker.cmdline(), worker.environ()
+
+        assert path.read_text() == "spark.hadoop.fs.s3a.secret.key=a\\ b\\=\\\\c\n"
+        assert path.stat().st_mode & 0o777 == 0o600
     assert "a b" not in " ".join(line)
-    assert path.read_text() == "spark.hadoop.fs.s3a.secret.key=a\\ b\\=\\\\c\n"
-    assert path.stat().st_mode & 0o777 == 0o600
     assert told["PYSPARK_SUBMIT_ARGS"] == (
         f"--properties-file {path} --load-spark-defaults pyspark-shell"
     )

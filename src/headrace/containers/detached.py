@@ -9,7 +9,6 @@ another one on this machine.
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import threading
@@ -23,7 +22,16 @@ from headrace.clock import Clock, SystemClock
 from headrace.config import child_environment
 from headrace.containers import claims, sessions
 from headrace.containers.claims import Claim
-from headrace.containers.launching import Launch, Launched, LaunchState, LaunchStatus, Supports
+from headrace.containers.folders import Folders, forget_secrets, is_over
+from headrace.containers.identity import start_of
+from headrace.containers.launching import (
+    Elsewhere,
+    Launch,
+    Launched,
+    LaunchState,
+    LaunchStatus,
+    Supports,
+)
 from headrace.containers.properties import ContainerSetting, check_name
 from headrace.containers.sessions import KILL_WAIT_S, POLL_S, SWEEPS_MAX
 from headrace.containers.tail import last_lines
@@ -33,7 +41,6 @@ from headrace.seams import seam
 FOLDER = "containers"  # below the home
 LOG = "worker.log"
 CLAIM_WAIT_MAX_S = 60.0  # Python starts in a second; a machine that swaps takes longer
-LAUNCHES_KEPT_MAX = 10  # folders of a resource, for their logs
 SAID_LINES = 5
 MARK = "HEADRACE_LAUNCH_DIR"  # in the environment of all that a launch starts: the launch's folder
 # The coordinator's own: the store's password is no business of a worker.
@@ -71,6 +78,7 @@ class DetachedWorkers:
         self._setting = setting
         self._prepare, self._check = prepare, check
         self._clock: Clock = clock or SystemClock()
+        self._folders = Folders(setting.home.absolute() / FOLDER / setting.name, self._clock)
         self._never = threading.Event()
 
     @property
@@ -94,16 +102,19 @@ class DetachedWorkers:
     def stop(self, launch: Launch, *, grace_s: float) -> None:
         folder = self.folder(launch)
         claim = claims.withdraw(folder)
-        if not claim.is_here:
-            raise Unavailable(
+        if claim.is_here:
+            process = claims.process_of(claim)
+            if process is not None:
+                _signal(process, signal.SIGTERM)
+                self._wait_until(lambda: claims.process_of(claim) is None, grace_s)
+            self._take_away(claim, folder)
+        elif not is_over(folder):
+            raise Elsewhere(
                 f"launch {launch.number} of resource {launch.resource!r} is process {claim.pid} "
-                f"on host {claim.host}; a coordinator there can stop it, and so can you"
+                f"on host {claim.host}, which can not be ended from here; end it there, if that "
+                "host still runs"
             )
-        process = claims.process_of(claim)
-        if process is not None:
-            _signal(process, signal.SIGTERM)
-            self._wait_until(lambda: claims.process_of(claim) is None, grace_s)
-        self._take_away(claim, folder)
+        forget_secrets(folder)
 
     def status(self, launch: Launch) -> LaunchStatus:
         folder = self.folder(launch)
@@ -112,10 +123,13 @@ class DetachedWorkers:
             return LaunchStatus(LaunchState.UNKNOWN, said="no process has claimed it here")
         if claim.withdrawn:
             return LaunchStatus(LaunchState.ENDED, said="it was stopped before it had begun")
-        if not claim.is_here:
-            return LaunchStatus(LaunchState.UNKNOWN, said=f"it is a process of host {claim.host}")
-        if claims.process_of(claim) is not None:
-            return LaunchStatus(LaunchState.RUNNING)
+        if not is_over(folder):
+            if claim.is_here:
+                return LaunchStatus(LaunchState.RUNNING)
+            place = f"process {claim.pid} of host {claim.host}"
+            said = f"it is {place}, which can not be asked from here"
+            return LaunchStatus(LaunchState.UNKNOWN, said=said)
+        forget_secrets(folder)
         end = claims.end(folder)
         said = "\n".join(self.logs(launch, lines=SAID_LINES))
         return LaunchStatus(LaunchState.ENDED, code=end.code if end else None, said=said)
@@ -125,19 +139,18 @@ class DetachedWorkers:
 
     def folder(self, launch: Launch) -> Path:
         check_name("resource", launch.resource)
-        root = self._setting.home.absolute() / FOLDER / self.name
-        return root / launch.resource / str(launch.number)
+        return self._folders.root / launch.resource / str(launch.number)
 
     def _spawn(self, launch: Launch, folder: Path) -> Claim:
         """Start a process, and see who claims the launch: it, or another that was before it."""
+        self._folders.forget_old(launch.resource, launch.number)
         claims.make_folder(folder)
-        self._forget_old(launch)
         prepared = self._prepare(launch, folder)
         seam("launch, before its process")
         process = self._process(prepared, folder)
         seam("launch spawned, before its claim was seen")
-        seen_out = threading.Thread(target=self._see_out, args=(process, folder), daemon=True)
-        seen_out.start()
+        args = (process, start_of(process.pid), folder)
+        threading.Thread(target=self._see_out, args=args, daemon=True).start()
         self._wait_until(
             lambda: claims.read(folder) is not None or process.poll() is not None, CLAIM_WAIT_MAX_S
         )
@@ -187,13 +200,16 @@ class DetachedWorkers:
             f"had not begun after {CLAIM_WAIT_MAX_S:.0f} s; see what keeps this machine busy"
         )
 
-    def _see_out(self, process: subprocess.Popen[bytes], folder: Path) -> None:
+    def _see_out(self, process: subprocess.Popen[bytes], started: str | None, folder: Path) -> None:
         """Wait for the end of a process that we started, for nobody else is told its code."""
         code = process.wait()
         claim = claims.read(folder)
-        if claim is not None and claim.pid == process.pid:
+        # On another host the pid may be that of the one that won; and ours may be renamed.
+        if claim is not None and (claim.pid, claim.started) == (process.pid, started):
             claims.record_end(folder, code)
             self._sweep(claim, folder)
+        if is_over(folder):  # also of one that came late, and wrote them down once more
+            forget_secrets(folder)
 
     def _take_away(self, claim: Claim, folder: Path) -> None:
         process = claims.process_of(claim)
@@ -215,15 +231,6 @@ class DetachedWorkers:
             for pid in left:
                 sessions.signal_process(pid, signal.SIGKILL)
             self._never.wait(POLL_S)
-
-    def _forget_old(self, launch: Launch) -> None:
-        """The folders of launches long past; the newer ones have the logs that people ask for."""
-        for path in self.folder(launch).parent.iterdir():
-            if not path.name.isdecimal() or int(path.name) > launch.number - LAUNCHES_KEPT_MAX:
-                continue
-            claim = claims.read(path)
-            if claim is None or (claim.is_here and claims.process_of(claim) is None):
-                shutil.rmtree(path, ignore_errors=True)  # another coordinator may be at it, too
 
     def _wait_until(self, done: Callable[[], bool], limit_s: float) -> bool:
         deadline_s = self._clock.monotonic_s() + limit_s

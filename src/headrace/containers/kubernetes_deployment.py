@@ -20,7 +20,6 @@ from headrace.containers.kubernetes_api import (
     explained,
     failures,
     imported,
-    message_of,
     status_of,
 )
 from headrace.containers.kubernetes_manifest import (
@@ -33,15 +32,16 @@ from headrace.containers.kubernetes_manifest import (
     labels,
     selector,
 )
+from headrace.containers.kubernetes_pods import says, waits_for_another_run, why_no_pod
 from headrace.containers.launching import Launch, Launched, LaunchState, LaunchStatus, Supports
 from headrace.containers.properties import (
+    EXPORT,
     SPARK_CONF,
     ContainerSetting,
     Known,
     is_secret,
     number,
     of_launch,
-    with_prefix,
 )
 from headrace.containers.worker_command import check_heap
 from headrace.errors import Refused, Unavailable
@@ -108,14 +108,15 @@ class KubernetesDeployments:
 
     def status(self, launch: Launch) -> LaunchStatus:
         try:
-            self._api.read_namespaced_deployment(deployment_name(launch), self._namespace(launch))
+            name, namespace = deployment_name(launch), self._namespace(launch)
+            found = self._api.read_namespaced_deployment(name, namespace)
             pods = self._pods(launch)
         except self._fails as error:
             if status_of(error) != NOT_FOUND:
-                said = f"Kubernetes could not be asked: {message_of(error)}"
-                return LaunchStatus(LaunchState.UNKNOWN, said=said)
+                told = explained(error, self._what("could not ask for", launch))
+                raise Unavailable(str(told)) from error
             return LaunchStatus(LaunchState.UNKNOWN, said=f"there is no {self._place(launch)}")
-        said = "\n".join(_says(pod) for pod in pods) or "it has no pod yet"
+        said = "\n".join(says(pod) for pod in pods) or why_no_pod(found)
         return LaunchStatus(LaunchState.RUNNING, said=said)
 
     def logs(self, launch: Launch, *, lines: int) -> Sequence[str]:
@@ -130,7 +131,7 @@ class KubernetesDeployments:
                 namespace,
                 container=CONTAINER,
                 tail_lines=lines,
-                previous=_waits_for_another_run(pods[-1]),
+                previous=waits_for_another_run(pods[-1]),
             ).splitlines()
         except self._fails as error:
             if status_of(error) == BAD_REQUEST:  # its container has not begun, so it wrote nothing
@@ -194,11 +195,12 @@ def _check(setting: ContainerSetting) -> None:
 
 
 def _check_secrets(setting: ContainerSetting, properties: Mapping[str, str]) -> None:
-    for name in with_prefix(properties, SPARK_CONF):
-        if is_secret(name):
+    """Both kinds end in the Deployment: as arguments of the worker, and as its variables."""
+    for name in properties:
+        if name.startswith((SPARK_CONF, EXPORT)) and is_secret(name):
             raise setting.wrong(
-                f"property '{SPARK_CONF}{name}' holds a secret, and would stand in the Deployment "
-                "for all to read; give it by a variable from a Secret, in podTemplate"
+                f"property {name!r} holds a secret, and would stand in the Deployment for all to "
+                "read; give it by a variable from a Secret, in podTemplate"
             )
 
 
@@ -218,30 +220,3 @@ def _pod_template(setting: ContainerSetting) -> Json:
     # A whole PodTemplate or Pod, or only what stands in one.
     template: Json = whole.get("template", whole)
     return {key: value for key, value in template.items() if key in {"metadata", "spec"}}
-
-
-def _says(pod: Json) -> str:
-    status: Json = pod.get("status", {})
-    parts = [f"pod {pod['metadata']['name']} is {status.get('phase', 'unknown')}"]
-    for container in status.get("containerStatuses", []):
-        waiting: Json = container.get("state", {}).get("waiting") or {}
-        ended: Json = container.get("lastState", {}).get("terminated") or {}
-        if waiting:
-            told = " ".join(filter(None, (waiting.get("reason"), waiting.get("message"))))
-            parts.append(f"{container['name']} waits: {told}")
-        if ended:
-            parts.append(
-                f"{container['name']} ended with code {ended.get('exitCode')} "
-                f"({ended.get('reason', 'no reason')}), started again "
-                f"{container.get('restartCount', 0)} times"
-            )
-    return "; ".join(parts)
-
-
-def _waits_for_another_run(pod: Json) -> bool:
-    return any(
-        container["name"] == CONTAINER
-        and container.get("restartCount", 0) > 0
-        and bool(container.get("state", {}).get("waiting"))
-        for container in pod.get("status", {}).get("containerStatuses", [])
-    )

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from headrace.errors import Unavailable
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -35,17 +37,25 @@ class Launched:
     properties: Mapping[str, str]
 
 
+class Elsewhere(Unavailable):
+    """A launch runs on another machine, where nobody here can end it.
+
+    Or it did: that machine may be gone, or have another name by now. Whoever waits for its end may
+    wait for ever; a launch that a later one followed is refused when it registers, and ends.
+    """
+
+
 class LaunchState(StrEnum):
     RUNNING = "RUNNING"
     ENDED = "ENDED"
-    UNKNOWN = "UNKNOWN"  # nobody can be asked, or nobody knows of it
+    UNKNOWN = "UNKNOWN"  # nobody here can ever be asked, or nobody knows of it
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchStatus:
     state: LaunchState
     code: int | None = None  # of an end; below zero: the number of the signal
-    said: str = ""  # its last words, for people
+    said: str = ""  # for people: its last words, or why it does not run though it should
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +93,19 @@ class WorkerContainer(Protocol):
         ...
 
     def stop(self, launch: Launch, *, grace_s: float) -> None:
-        """End it, politely at first. One that has ended, or never was, is no error."""
+        """End it, politely at first. One that has ended, or never was, is no error.
+
+        Raises Elsewhere when it runs on another machine, where nobody here can end it; otherwise
+        Unavailable when it may still run, and asking again may help.
+        """
         ...
 
-    def status(self, launch: Launch) -> LaunchStatus: ...
+    def status(self, launch: Launch) -> LaunchStatus:
+        """How it does. One that runs on another machine is UNKNOWN, and that is said.
+
+        Raises Unavailable when nobody could be asked just now: that tells nothing of the launch.
+        """
+        ...
 
     def logs(self, launch: Launch, *, lines: int) -> Sequence[str]:
         """The last lines that it wrote."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from headrace.containers.detached import DetachedWorkers, Prepare, Prepared
+from headrace.containers.folders import SECRETS
 from headrace.containers.launching import Launch, Supports
 from headrace.containers.properties import (
     EXPORT,
@@ -40,7 +41,6 @@ SPARK = Known(
     whole=("deploy-mode", "supports-restart"),
 )
 CLUSTERS = ("spark://", "yarn", "k8s://")
-SECRETS = "spark-secrets.conf"
 SECRETS_MODE = 0o600
 SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
