@@ -19,7 +19,7 @@ class ResourceView(View):
     made_for: str  # floor, or user
     created_at_ms: int
     launch: int  # how often it was started, or is being started now
-    step: str  # of the latest launch: INTENDED, STARTED, FAILED, STOPPING
+    step: str  # of the latest launch: INTENDED, STARTED, FAILED
     started_at_ms: int | None = None  # the first time
     launched_at_ms: int | None = None  # the latest time
     orphaned_since_ms: int | None = None  # since when it has no worker; None: it has

@@ -114,6 +114,17 @@ class Books:
         """Whether something is to be asked of a container, or would be if it answered."""
         return any(each.step == "INTENDED" or each.released for each in self._records())
 
+    def held_back(self, now_ms: int) -> bool:
+        """Whether an orphan is due and nothing was done: a leader that took over waits a while."""
+        absent = [each for each in self._records() if each.id not in self.state.workers]
+        ours = [each for each in absent if each.container not in self.kinds.heals]
+        latest_ms = [
+            max(each.launched_at_ms, each.orphaned_since_ms or 0)
+            for each in ours
+            if not each.released
+        ]
+        return self.enabled and any(each + GRACE_S * 1000 <= now_ms for each in latest_ms)
+
     def _records(self) -> list[Record]:
         return list(self.state.records.values())
 
@@ -138,7 +149,13 @@ class Books:
             floor = group.floor if group.effective is None else group.effective
             limit_s = KEPT_MAX_S if group.effective is None else LOWERED_MAX_S
             late_s = now_s - max(self._since_s[group.name], self._all_s)
-            works = self.state.working(group.name)
+            works = self.state.working(group.name) + self._healed(group.name)
             if works < min(floor, group.floor) and not group.removed and late_s > limit_s:
                 told = f"{works} of {floor} threads work in {group.name} for {late_s:.0f} s"
                 self.world.problem("floor_comes_back", told)
+
+    def _healed(self, group: str) -> int:
+        """Threads without a worker that their container brings back, when it can."""
+        mine = [each for each in self.state.of(group) if each.container in self.kinds.heals]
+        away = [each for each in mine if each.id not in self.state.workers and not each.released]
+        return sum(each.threads for each in away if each.step != "FAILED")

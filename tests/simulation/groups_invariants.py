@@ -9,13 +9,15 @@
     floor_comes_back        BACK_MAX_S after the last thing that went wrong with it, a resource that
                             may be restarted is registered, or given up; KEPT_MAX_S after the last
                             one in its group, the effective floor is reached (LOWERED_MAX_S, once
-                            it was given up). Neither is asked of a container that can't start.
+                            it was given up). Neither is asked of a container that can't start,
+                            nor of one that heals itself, which takes the time it takes.
     attempts_grow           within one orphanhood attempts grow by one, with the launch, up to the
                             retries; they are 0 once the worker has registered, and not before (R2).
     no_start_in_grace       between two launches lies the grace period; nothing is started again
                             when auto-restart is off, or by us where the container heals itself.
     no_record_lost          a record goes only after it was wanted gone: by a person, with its
-                            group, or when its retries are used up and no worker is registered (R3).
+                            group, or, with no worker registered, when its retries are used up (R3)
+                            or when it was made for a floor that others make up for.
     wanted_is_the_users     no coordinator writes what a person asked for (R5).
     newest_launch_registered a resource has one registered worker, of its current launch.
     comes_to_rest           after quiet time every floor is met and not lowered, every resource has
@@ -201,9 +203,17 @@ class AfterGroupCommit:
             return
         if old.id in before.workers or old.id in after.workers:
             self._problem("no_record_lost", f"{old.id} is given up, and its worker is registered")
+        if self._enabled and old.container not in self._heals and self._is_surplus(after, old):
+            return
         if old.attempts < MAX_RETRIES or not self._enabled or old.container in self._heals:
             told = f"{old.id} is given up after {old.attempts} of {MAX_RETRIES} attempts"
             self._problem("no_record_lost", told)
+
+    def _is_surplus(self, after: State, old: Record) -> bool:
+        """Whether it was made for a floor that is reached, or will be, without it."""
+        others = [each for each in after.of(old.group) if self._counts(after, each, old)]
+        floor = after.groups[old.group].floor
+        return old.made_for == "floor" and sum(each.threads for each in others) >= floor
 
     def _asked_for(self, after: State, fresh: Record) -> None:
         floor = after.groups[fresh.group].floor
@@ -220,7 +230,9 @@ class AfterGroupCommit:
             return not worker.drain_since_ms and not record.released
         if record.released:
             return False
-        if self._enabled and record.container not in self._heals:
+        if record.container in self._heals:
+            return record.step != "FAILED"
+        if self._enabled:
             return True
         young = fresh.launched_at_ms < record.launched_at_ms + GRACE_S * 1000
         return young and record.step != "FAILED"

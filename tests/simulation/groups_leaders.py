@@ -201,6 +201,8 @@ class Coordinator:
             due_s.append(HEARTBEAT_TIMEOUT_S / 2)
         if books.unnoticed():
             due_s.append(0.0)
+        if books.held_back(now_ms):
+            due_s.append(TICK_S)
         if books.asked_for():
             due_s.append(ASKED_S)
         return min(due_s) + process.random.uniform(0.0, TICK_S)

@@ -149,9 +149,11 @@ class Care:
             self.desk.clock.advance(step_s)
             self.look()
 
-    def register(self, resource: str, launch: int, *, worker: str | None = None) -> None:
+    def register(
+        self, resource: str, launch: int, *, worker: str | None = None, group: str = GROUP
+    ) -> None:
         now_ms, name = self.desk.clock.wall_ms(), worker or f"w-{resource}-{launch}"
-        told = Worker(name, GROUP, 4, 1, "0", "host", 1, "app", now_ms, now_ms, resource, launch)
+        told = Worker(name, group, 4, 1, "0", "host", 1, "app", now_ms, now_ms, resource, launch)
         with fenced(self.store, self.desk.term) as conn:
             register(conn, told, now_ms=now_ms)
 

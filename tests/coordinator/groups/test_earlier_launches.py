@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from headrace.containers.launching import Launch
+from headrace.containers.launching import Elsewhere, Launch
+from headrace.coordinator.groups.launching import ASK_PAUSE_S
 from headrace.errors import Unavailable
 from headrace.store import resources
 from headrace.store.engine import writing
@@ -59,6 +60,33 @@ def test_a_record_stays_until_nothing_is_left_of_any_launch_of_it(desk: Desk) ->
     assert care.read() is not None
 
     place.reached = True
-    care.look()
+    care.looks(seconds=ASK_PAUSE_S, step_s=ASK_PAUSE_S)
     assert place.stopped == [("r1", 1), ("r1", 2)]
+    assert care.read() is None
+
+
+@dataclass(slots=True)
+class Abroad(Place):
+    """What it started runs on a machine that is gone."""
+
+    def stop(self, launch: Launch, *, grace_s: float) -> None:
+        del grace_s
+        raise Elsewhere(f"launch {launch.number} runs on another machine")
+
+
+@pytest.mark.req("R1", "R3")
+def test_what_runs_on_a_machine_that_is_gone_comes_back_here_and_can_be_released(
+    desk: Desk,
+) -> None:
+    place = Abroad()
+    care = Care(desk, place)
+    care.group()
+    lost(care)
+    care.looks(seconds=GRACE_S + 30)
+    assert place.started == [("r1", 1), ("r1", 2)]
+
+    with writing(care.store) as conn:
+        resources.want_released(conn, "r1")
+    care.look()
+
     assert care.read() is None

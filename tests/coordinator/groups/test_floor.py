@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from headrace.containers.launching import Supports
+from headrace.coordinator.groups.look import NOT_NEEDED
 from headrace.errors import HeadraceError
 from headrace.model.groups.capacity import KeepSetting
 from tests.coordinator.desk import Desk
 from tests.coordinator.groups.stand import GRACE_S, Care, Place
 
 FLOOR = 8
+HOUR_S = 3600
+HEALS = Supports(restart=False)
 
 
 @pytest.fixture
@@ -119,4 +125,135 @@ def test_a_container_that_is_not_configured_is_asked_for_nothing(desk: Desk) -> 
 
     care.looks(seconds=600, step_s=60)
 
+    assert care.all() == []
+
+
+@pytest.mark.req("R5")
+def test_a_floor_out_of_reach_is_asked_for_once_an_hour(desk: Desk, place: Place) -> None:
+    care = Care(desk, place, enabled=False)
+    care.group(min_parallelism=FLOOR)
+    place.error = HeadraceError("no room")
+
+    care.looks(seconds=5.75 * HOUR_S, step_s=60)
+
+    assert len(care.all()) == care.keep.max_attempts + 5
+    assert care.read_group().keeping.effective == 0
+
+
+@pytest.mark.req("R5", "R6")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_what_its_container_heals_is_not_asked_for_again_however_long_it_takes(
+    desk: Desk, *, enabled: bool
+) -> None:
+    """A full cluster: the Deployment is there, and its pod comes up when there is room."""
+    care = Care(desk, Place(supports=HEALS), enabled=enabled)
+    care.group(min_parallelism=FLOOR)
+
+    care.looks(seconds=10 * HOUR_S, step_s=120)
+    [made] = care.all()
+    care.register(made.id, 1)
+    care.looks(seconds=HOUR_S, step_s=60)
+
+    assert [each.threads for each in care.all()] == [FLOOR]
+    assert care.read_group().keeping.effective is None
+
+
+@pytest.mark.req("R5", "R6")
+def test_what_its_container_heals_is_no_capacity_when_the_floor_is_given_up(desk: Desk) -> None:
+    pods, place = Place("pods", supports=HEALS), Place(error=HeadraceError("no room"))
+    care = Care(desk, place, pods, enabled=False)
+    care.group(min_parallelism=FLOOR)
+    care.resource("r1", container="pods", threads=4)
+
+    care.looks(seconds=HOUR_S, step_s=60)
+
+    assert {each.threads for each in care.all() if each.made_for == "floor"} == {FLOOR - 4}
+    assert care.read_group().keeping.effective == 0
+
+
+def test_a_large_floor_is_asked_for_in_resources_that_can_start(care: Care) -> None:
+    care.group(min_parallelism=2500)
+
+    care.look()
+
+    assert sorted(each.threads for each in care.all()) == [500, 1000, 1000]
+
+
+def with_orphans(desk: Desk, place: Place, *, floor: int, orphans: int) -> Care:
+    """Auto-restart was off, and one worker for the floor after the other died; now it is on."""
+    care = Care(desk, place, enabled=False)
+    care.group(min_parallelism=floor)
+    for _ in range(orphans):
+        before = {each.id for each in care.all()}
+        care.look()
+        [made] = [each for each in care.all() if each.id not in before]
+        care.register(made.id, 1)
+        care.look()
+        care.die(f"w-{made.id}-1")
+        care.desk.clock.advance(GRACE_S + 1)
+    care.setting = replace(care.setting, enabled=True)
+    care.take_over()
+    return care
+
+
+@pytest.mark.req("R1", "R5")
+def test_auto_restart_turned_on_restarts_what_the_floor_lacks_and_releases_the_rest(
+    desk: Desk, place: Place
+) -> None:
+    care = with_orphans(desk, place, floor=4, orphans=5)
+    assert len(care.all()) == 5
+
+    care.looks(seconds=GRACE_S + 30, step_s=10)
+
+    [left] = care.all()
+    assert (left.threads, left.launch, left.attempts) == (4, 2, 1)
+    assert len(place.stopped) == 5, "nothing is left of the others, nor of its first launch"
+
+
+@pytest.mark.req("R1")
+def test_what_a_user_asked_for_is_restarted_whatever_the_floor_is(desk: Desk, place: Place) -> None:
+    care = Care(desk, place)
+    care.group(min_parallelism=4)
+    for name in ("r1", "r2", "r3"):
+        care.resource(name)
+        care.look()
+        care.register(name, 1)
+    care.look()
+    for name in ("r1", "r2"):
+        care.die(f"w-{name}-1")
+
+    care.looks(seconds=GRACE_S + 30, step_s=10)
+
+    assert [(each.id, each.launch) for each in care.all()] == [("r1", 2), ("r2", 2), ("r3", 1)]
+
+
+@pytest.mark.req("R5")
+def test_a_surplus_resource_whose_worker_registers_stays(desk: Desk, place: Place) -> None:
+    care = with_orphans(desk, place, floor=4, orphans=2)
+    first, second = care.all()
+    care.register(first.id, 1)
+    care.register(second.id, 1)
+
+    care.looks(seconds=2 * GRACE_S, step_s=10)
+
+    assert [each.launch for each in care.all()] == [1, 1]
+
+
+def test_a_floor_that_was_lowered_lets_the_next_one_that_dies_go(desk: Desk, place: Place) -> None:
+    care = Care(desk, place)
+    care.group(min_parallelism=4)
+    care.look()
+    [made] = care.all()
+    care.register(made.id, 1)
+    care.look()
+    care.group(min_parallelism=0)
+    care.die(f"w-{made.id}-1")
+
+    care.look()
+    assert not care.there(made.id).wanted_released, "it may be back within its grace period"
+    care.desk.clock.advance(GRACE_S)
+    care.decide()
+
+    assert care.there(made.id).told == NOT_NEEDED
+    care.look()
     assert care.all() == []

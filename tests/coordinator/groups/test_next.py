@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.containers.launching import Supports
-from headrace.coordinator.groups.look import Look
+from headrace.coordinator.groups.look import NOT_NEEDED, Look
 from headrace.coordinator.groups.next import Next, of_group, of_resource, of_worker
 from headrace.coordinator.options import GroupOptions
 from headrace.model.groups.capacity import Capacity, Keeping, KeepSetting
@@ -53,6 +53,7 @@ def told(
     worker: Worker | None = None,
     setting: AutoRestart = ON,
     configured: bool = True,
+    of: Group = EMPTY,
     **changed: Any,
 ) -> Next:
     resource = replace(RESOURCE, **changed)
@@ -60,7 +61,7 @@ def told(
     places = {here.name: here} if configured else {}
     options = GroupOptions(setting, KeepSetting(), places)
     workers = [worker] if worker else []
-    look = Look(EMPTY, [resource], workers, options, now_ms=NOW)
+    look = Look(of, [resource], workers, options, now_ms=NOW)
     container = look.container_of(resource.container)
     return of_resource(
         resource,
@@ -107,6 +108,23 @@ def test_a_start_that_is_under_way_is_told_as_such() -> None:
     assert again.said == "restart 1 of 5 now: container 'local' is asked to start it"
     by_user = Place(supports=Supports(start=False, restart=False))
     assert "`headrace group show g` has the command" in told(by_user, step=LaunchStep.INTENDED).said
+
+
+@pytest.mark.req("R5")
+def test_what_the_floor_needs_no_more_is_told_to_go() -> None:
+    covered = replace(EMPTY, min_parallelism=0)
+    waits = told(of=covered, made_for="floor")
+    due = told(of=covered, made_for="floor", launched_at_ms=NOW - 60 * MINUTE, error="exit code 1")
+    last = told(of=covered, made_for="floor", attempts=5, error="exit code 1")
+
+    assert waits.said == (
+        f"launch 2 boots; released in 3 min 10 s, unless its worker registers: {NOT_NEEDED}"
+    )
+    assert (waits.at_ms, due.at_ms) == (NOW + 190_000, NOW)
+    assert due.said == f"released now: {NOT_NEEDED}"
+    assert "given up after 5 attempts" in last.said
+    assert "restart 2 of 5" in told(made_for="floor").said, "the floor is not kept without it"
+    assert "restart 2 of 5" in told(of=covered).said, "a user asked for it"
 
 
 @pytest.mark.req("R6")
@@ -200,7 +218,7 @@ def group_told(
         (
             Capacity(registered=2),
             Keeping(3, NOW - MINUTE, 2, "no room"),
-            "asks for 6 threads now (request 1 of 3)",
+            "asks for 6 threads now (once more, after 3 requests)",
         ),
     ],
 )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.groups.capacity import (
     LOWERED_RETRY_MS,
+    MINUTE_MS,
+    THREADS_MAX,
     Capacity,
     Keeping,
     KeepSetting,
     Threads,
     keep,
+    shares,
 )
 
 SETTING = KeepSetting()
@@ -97,6 +102,40 @@ def test_the_floor_is_tried_again_an_hour_after_it_was_given_up() -> None:
     late = keep(4, Capacity(), given_up, SETTING, now_ms=NOW_MS + LOWERED_RETRY_MS)
 
     assert (early.request, late.request) == (0, 4)
+
+
+def test_a_floor_that_stays_out_of_reach_is_tried_once_an_hour() -> None:
+    hours, keeping, asked_ms = 10, Keeping(), list[int]()
+    for now_ms in range(NOW_MS, NOW_MS + hours * LOWERED_RETRY_MS, MINUTE_MS // 2):
+        kept = keep(4, Capacity(registered=1), keeping, SETTING, now_ms=now_ms)
+        if kept.request:
+            asked_ms.append(now_ms)
+        keeping = kept.keeping
+
+    series, later = asked_ms[: SETTING.max_attempts], asked_ms[SETTING.max_attempts :]
+    assert [each - NOW_MS for each in series] == [0, 5 * MINUTE_MS, 15 * MINUTE_MS]
+    assert len(later) == hours - 1
+    pauses_ms = [after - before for before, after in pairwise(later)]
+    assert set(pauses_ms) == {LOWERED_RETRY_MS}
+    assert (keeping.attempts, keeping.effective) == (len(asked_ms), 1)
+
+
+def test_the_effective_floor_is_what_works_when_it_is_tried_again() -> None:
+    given_up = Keeping(3, NOW_MS, 2, "why")
+
+    tried = keep(8, Capacity(registered=1), given_up, SETTING, now_ms=NOW_MS)
+
+    assert (tried.request, tried.keeping.effective) == (7, 1)
+    assert "3 requests did not bring it to 8 threads; 1 work" in (tried.keeping.reason or "")
+
+
+@given(st.integers(0, 100_000))
+def test_no_resource_has_more_threads_than_a_worker_may_have(threads: int) -> None:
+    found = shares(threads)
+
+    assert sum(found) == threads
+    assert all(1 <= each <= THREADS_MAX for each in found)
+    assert len(found) == -(-threads // THREADS_MAX), "and there are no more of them than it takes"
 
 
 def test_a_group_that_has_its_floor_forgets_what_it_took() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -16,10 +17,14 @@ OFF = AutoRestart()
 TIMES = (None, NOW_MS - GRACE_MS - 1, NOW_MS - GRACE_MS, NOW_MS - 1, NOW_MS + 5)
 EITHER = (True, False)
 EVERYTHING = [
-    (Known(alive, released, since, started, attempts, configured, restartable), setting, leads)
+    (
+        Known(alive, released, since, started, attempts, configured, restartable, needed),
+        setting,
+        leads,
+    )
     for alive, released, since, started in product(EITHER, EITHER, TIMES, TIMES)
     for attempts, configured, restartable in product((0, 1, 4, 5, 6), EITHER, EITHER)
-    for setting, leads in product((ON, OFF), EITHER)
+    for needed, setting, leads in product(EITHER, (ON, OFF), EITHER)
 ]
 
 
@@ -28,13 +33,17 @@ def verdict(known: Known, setting: AutoRestart = ON, *, leads: bool = True) -> V
 
 
 def test_there_are_thousands_of_combinations_and_each_has_a_decision() -> None:
-    assert len(EVERYTHING) == 2 * 2 * 5 * 5 * 5 * 2 * 2 * 2 * 2
+    assert len(EVERYTHING) == 2 * 2 * 5 * 5 * 5 * 2 * 2 * 2 * 2 * 2
     for known, setting, leads in EVERYTHING:
         assert isinstance(decide(known, setting, leads=leads, now_ms=NOW_MS), Decision)
 
 
 def acts(known: Known, setting: AutoRestart, *, leads: bool) -> bool:
-    return verdict(known, setting, leads=leads) in {Verdict.RESTART, Verdict.REMOVE}
+    return verdict(known, setting, leads=leads) in {
+        Verdict.RESTART,
+        Verdict.REMOVE,
+        Verdict.SURPLUS,
+    }
 
 
 def test_nothing_is_restarted_or_removed_by_default() -> None:
@@ -73,6 +82,14 @@ def test_it_is_removed_only_after_all_its_attempts() -> None:
             assert known.attempts < ON.max_retries
 
 
+def test_what_nobody_needs_goes_where_another_is_started_again_and_only_there() -> None:
+    for known, setting, leads in EVERYTHING:
+        found = verdict(known, setting, leads=leads)
+        if_needed = verdict(replace(known, needed=True), setting, leads=leads)
+        gone = not known.needed and if_needed is Verdict.RESTART
+        assert found is (Verdict.SURPLUS if gone else if_needed)
+
+
 def test_a_released_resource_is_not_brought_back() -> None:
     for known, setting, leads in EVERYTHING:
         if known.released and not known.alive:
@@ -90,6 +107,7 @@ def test_a_released_resource_is_not_brought_back() -> None:
         (Known(alive=False, orphaned_since_ms=NOW_MS - GRACE_MS), Verdict.RESTART),
         (Known(alive=False, orphaned_since_ms=1, started_at_ms=NOW_MS - 1), Verdict.WAIT),
         (Known(alive=False, orphaned_since_ms=1, attempts=5), Verdict.REMOVE),
+        (Known(alive=False, orphaned_since_ms=1, needed=False), Verdict.SURPLUS),
         (Known(alive=False, orphaned_since_ms=1, configured=False), Verdict.ISOLATED),
         (Known(alive=False, orphaned_since_ms=1, restartable=False), Verdict.OPTED_OUT),
     ],

@@ -9,11 +9,11 @@ from headrace.coordinator.commands import NAME
 from headrace.coordinator.tables.checks import check_defaults
 from headrace.errors import BadSetting
 from headrace.jobfile.suggest import hint
+from headrace.model.groups.capacity import THREADS_MAX
 from headrace.model.tables.schedule import SchedulingPolicy
 from headrace.model.tables.settings import property_of
 from headrace.store.groups import EXTERNAL
 
-THREADS_MAX = 1000  # of one resource: what a worker may have
 PARALLELISM_MAX = 100_000  # threads of a group
 MEMORY_MB_MAX = 16_000_000
 PROPERTIES_MAX = 100  # of one group

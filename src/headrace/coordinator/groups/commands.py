@@ -13,6 +13,7 @@ from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
 from headrace.containers.launching import WorkerContainer
+from headrace.containers.properties import check_name
 from headrace.coordinator.groups import checks, refusals
 from headrace.coordinator.groups.known import known_group, known_resource, known_worker
 from headrace.errors import Refused
@@ -154,7 +155,7 @@ class GroupCommands:
         """Ask for a further resource. `key` becomes its id: with the same one it is the same."""
         checks.check_threads(name, threads)
         resource_id = key or self._ids.new()
-        checks.check_name("resource id", resource_id)
+        check_name("resource id", resource_id)  # containers name folders and pods by it
 
         def work(conn: Connection) -> Resource:
             group = _locked(conn, name)

@@ -13,11 +13,19 @@ from typing import assert_never
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.groups.look import GAVE_UP, Look, left_alone
+from headrace.coordinator.groups.look import (
+    FOR_FLOOR,
+    GAVE_UP,
+    NOT_NEEDED,
+    START_MAX_MS,
+    Look,
+    left_alone,
+)
 from headrace.coordinator.options import GroupOptions
-from headrace.model.groups.capacity import Kept
+from headrace.model.groups.capacity import Kept, shares
 from headrace.model.groups.orphans import Decision, Verdict
 from headrace.model.groups.properties import launch_properties
+from headrace.model.groups.resource import LaunchStep
 from headrace.model.ids import Ids
 from headrace.model.measures import count, span
 from headrace.seams import seam
@@ -28,8 +36,9 @@ from headrace.store.resources import Resource
 
 log = logging.getLogger(__name__)
 
-FOR_FLOOR = "floor"
-OF_THE_LOST = frozenset({Verdict.RESTART, Verdict.REMOVE})  # never of one that has its worker
+ARRIVAL_MAX_MS = 60_000  # so long workers have to find a leader that took over
+# Never of one that has its worker.
+OF_THE_LOST = frozenset({Verdict.RESTART, Verdict.REMOVE, Verdict.SURPLUS})
 
 
 class Groups:
@@ -39,6 +48,7 @@ class Groups:
 
     def __init__(self, clock: Clock, ids: Ids, options: GroupOptions) -> None:
         self._clock, self._ids, self._options = clock, ids, options
+        self._since_s = clock.monotonic_s()
 
     def keys(self, engine: Engine) -> Sequence[str]:
         """Those that have resources, or want some. A group of external workers has neither."""
@@ -66,7 +76,8 @@ class Groups:
             return
         found = self._look(conn, group)
         for resource, decision in found.decisions:
-            if decision.verdict not in OF_THE_LOST or self._is_lost(conn, resource):
+            lost = decision.verdict in OF_THE_LOST
+            if not lost or (self._may_judge(resource) and self._is_lost(conn, resource)):
                 self._apply(conn, resource, decision)
         for worker in found.to_drain:
             workers.drain(conn, worker.id, now_ms=self._clock.wall_ms())
@@ -75,6 +86,14 @@ class Groups:
 
     def _look(self, conn: Connection, group: Group) -> Look:
         return Look.at(conn, group, self._options, now_ms=self._clock.wall_ms())
+
+    def _may_judge(self, resource: Resource) -> bool:
+        """Not at once after a take-over: while nobody led no worker could register, and nobody
+        asked for what was intended. Both have their time first."""
+        grace_ms = self._options.auto_restart.grace_ms
+        intended = resource.step is LaunchStep.INTENDED
+        waits_ms = START_MAX_MS if intended else min(grace_ms, ARRIVAL_MAX_MS)
+        return (self._clock.monotonic_s() - self._since_s) * 1000 >= waits_ms
 
     def _is_lost(self, conn: Connection, resource: Resource) -> bool:
         """Looked at once more with its row locked, as a registration locks it: either that comes
@@ -103,6 +122,9 @@ class Groups:
                 seam("restart intended, in transaction")
             case Verdict.REMOVE:
                 self._give_up(conn, resource)
+            case Verdict.SURPLUS:
+                resources.note(conn, resource, wanted_released=1, told=NOT_NEEDED)
+                log.info("resource released", extra={**facts, "reason": NOT_NEEDED})
             case Verdict.OPTED_OUT | Verdict.ISOLATED:
                 self._say_once(conn, resource, decision.verdict)
             case _:
@@ -135,19 +157,19 @@ class Groups:
             if kept.keeping.reason and kept.keeping.reason != group.keeping.reason:
                 facts = {"group": group.name, "reason": kept.keeping.reason}
                 log.warning("floor of the group given up", extra=facts)
-        if kept.request:
+        for threads in shares(kept.request):
             resources.add(
                 conn,
                 self._ids.new(),
                 group=group.name,
                 container=group.container,
-                threads=kept.request,
+                threads=threads,
                 memory_mb=group.memory_mb,
                 properties=launch_properties(group.properties),
                 made_for=FOR_FLOOR,
                 now_ms=now_ms,
             )
-            facts = {"group": group.name, "threads": kept.request}
+            facts = {"group": group.name, "threads": threads}
             log.info("resource asked for, to keep the floor", extra=facts)
 
     def _remove(self, conn: Connection, group: Group) -> None:

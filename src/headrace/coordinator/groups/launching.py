@@ -16,7 +16,7 @@ from dataclasses import replace
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.containers.launching import Launch, LaunchState, WorkerContainer
+from headrace.containers.launching import Elsewhere, Launch, LaunchState, WorkerContainer
 from headrace.coordinator.groups.look import is_given_up
 from headrace.coordinator.metrics import Metrics
 from headrace.coordinator.options import GroupOptions
@@ -84,12 +84,15 @@ class Launching:
 
     def _what(self, conn: Connection, resource: Resource) -> str | None:
         if resource.container not in self._options.containers:
-            return "drop" if resource.wanted_released else None
+            return "drop" if self._is_to_go(conn, resource) else None
         if resource.wanted_released:
-            return "stop" if self._is_drained(conn, resource) else None
+            return "stop" if self._is_to_go(conn, resource) else None
         if resource.step is LaunchStep.INTENDED:
             return "start"
-        orphaned = resource.orphaned_since_ms is not None and resource.error is None
+        # What heals itself may be held up by one thing after the other.
+        heals = not self._options.containers[resource.container].supports.restart
+        unexplained = resource.error is None or heals
+        orphaned = resource.orphaned_since_ms is not None and unexplained
         return "look" if orphaned and self._may_look(resource) else None
 
     def _may_look(self, resource: Resource) -> bool:
@@ -100,8 +103,10 @@ class Launching:
         self._look_at_s[resource.id] = now_s + self._look_every_s
         return True
 
-    def _is_drained(self, conn: Connection, resource: Resource) -> bool:
-        """Whether its worker is gone, holds nothing any more, or had its time to finish."""
+    def _is_to_go(self, conn: Connection, resource: Resource) -> bool:
+        """Released, and its worker is gone, holds nothing any more, or had its time to finish."""
+        if not resource.wanted_released:
+            return False
         worker = workers.of_resource(conn, resource.id)
         if worker is None:
             return True
@@ -137,11 +142,15 @@ class Launching:
         except (Fenced, Unavailable) as error:
             facts = {"resource": resource.id, "what": what, "reason": str(error)}
             log.warning("launching broken off", extra=facts)
+            self._pause(resource, what)
         except Exception:
             log.exception("launching failed", extra={"resource": resource.id, "what": what})
+            self._pause(resource, what)
+
+    def _pause(self, resource: Resource, what: str) -> None:
+        with self._lock:
             key = (resource.id, resource.launch, what)
-            with self._lock:
-                self._again_at_s[key] = self._clock.monotonic_s() + ASK_PAUSE_S
+            self._again_at_s[key] = self._clock.monotonic_s() + ASK_PAUSE_S
 
     def _launch(self, resource: Resource) -> tuple[WorkerContainer, Launch]:
         return self._options.containers[resource.container], launch_of(resource, self._options)
@@ -151,12 +160,11 @@ class Launching:
         seam("before launch")
         try:
             self._end_earlier(container, launch, attempts=resource.attempts)
+            if not self._trusted():  # ending others took its time
+                return
             found = container.start(launch)
         except Exception as error:  # noqa: BLE001  it counts as an attempt, whatever it is (R4)
-            told = redacted(str(error) or repr(error))[:ERROR_CHARACTERS_MAX]
-            log.warning("launch failed", extra={"resource": resource.id, "reason": told})
-            self._write(lambda conn: resources.failed(conn, resource, told))
-            self._metrics.launch_failures.inc()
+            self._failed(container, resource, error)
             return
         seam("launched, before it is recorded")
         now_ms = self._clock.wall_ms()
@@ -164,6 +172,17 @@ class Launching:
         if resource.attempts:
             self._metrics.restarts.inc()
         log.info("launched", extra={"resource": resource.id, "launch": resource.launch})
+
+    def _failed(self, container: WorkerContainer, resource: Resource, error: Exception) -> None:
+        told = redacted(str(error) or repr(error))[:ERROR_CHARACTERS_MAX]
+        log.warning("launch failed", extra={"resource": resource.id, "reason": told})
+        self._metrics.launch_failures.inc()
+        if container.supports.restart:
+            self._write(lambda conn: resources.failed(conn, resource, told))
+            return
+        # What heals itself has to be there first, and no keeper starts it again (R6): ask on.
+        self._write(lambda conn: resources.note(conn, resource, error=told))
+        self._pause(resource, "start")
 
     def _end_earlier(self, container: WorkerContainer, launch: Launch, *, attempts: int) -> None:
         """Whatever is left of earlier launches: one that hangs must not go on beside another.
@@ -173,14 +192,23 @@ class Launching:
         """
         if container.supports.stop:
             for number in range(max(1, launch.number - attempts), launch.number):
-                container.stop(replace(launch, number=number), grace_s=EARLIER_GRACE_S)
+                self._end(container, replace(launch, number=number), grace_s=EARLIER_GRACE_S)
+
+    def _end(self, container: WorkerContainer, launch: Launch, *, grace_s: float) -> None:
+        try:
+            container.stop(launch, grace_s=grace_s)
+        except Elsewhere as error:
+            # Its machine may be gone for good. If it is not, the worker ends by itself as soon as
+            # it is refused, for an older launch or for a resource that nobody knows.
+            facts = {"resource": launch.resource, "launch": launch.number, "reason": str(error)}
+            log.warning("launch can't be ended from here", extra=facts)
 
     def _stop(self, resource: Resource) -> None:
         """Its record goes only when nothing is left of it: nobody would know of that any more."""
         container, launch = self._launch(resource)
         self._end_earlier(container, launch, attempts=resource.attempts)
         if container.supports.stop:
-            container.stop(launch, grace_s=STOP_GRACE_S)
+            self._end(container, launch, grace_s=STOP_GRACE_S)
         self._drop(resource)
 
     def _drop(self, resource: Resource) -> None:
@@ -188,16 +216,17 @@ class Launching:
             self._metrics.given_up.inc()
 
     def _look(self, resource: Resource) -> None:
-        """How the worker of an orphan ended, for people."""
+        """How the worker of an orphan ended, or what keeps it from working, for people."""
         container, launch = self._launch(resource)
         if not container.supports.status:
             return
         found = container.status(launch)
-        if found.state is LaunchState.RUNNING:
-            return
         told = ", ".join(part for part in (_how(found.code), found.said) if part)
-        error = redacted(told or "nobody knows of it")[:ERROR_CHARACTERS_MAX]
-        self._write(lambda conn: resources.note(conn, resource, error=error))
+        if found.state is not LaunchState.RUNNING:
+            told = told or "nobody knows of it"
+        error = redacted(told)[:ERROR_CHARACTERS_MAX]
+        if error and error != resource.error:
+            self._write(lambda conn: resources.note(conn, resource, error=error))
 
     def _write(self, work: Callable[[Connection], bool]) -> bool:
         with fenced(self._engine, self._term) as conn:

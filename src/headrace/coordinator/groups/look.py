@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from headrace.containers.launching import WorkerContainer
 from headrace.coordinator.options import GroupOptions
-from headrace.model.groups.capacity import Capacity, Kept, Threads, keep
+from headrace.model.groups.capacity import Capacity, Kept, Threads, keep, surplus
 from headrace.model.groups.orphans import Decision, Known, Verdict, decide
 from headrace.model.groups.resource import LaunchStep
 from headrace.store import resources, workers
@@ -20,10 +20,12 @@ from headrace.store.groups import Group
 from headrace.store.resources import Resource
 from headrace.store.workers import Worker
 
+FOR_FLOOR = "floor"  # why a resource was made
 SAID_ONCE = frozenset({Verdict.OPTED_OUT, Verdict.ISOLATED})
 COMES_BACK = frozenset({Verdict.RESTART, Verdict.WAIT, Verdict.NOTICE})
 START_MAX_MS = 10 * 60_000  # a container that has not answered by then never does
 GAVE_UP = "gave up"  # so begins what is told of a resource that no restart brought back
+NOT_NEEDED = "it was made for the floor of its group, which needs it no more"
 
 
 class Look:
@@ -40,14 +42,15 @@ class Look:
         self.workers: Mapping[str, Worker] = {
             each.resource_id: each for each in registered if each.resource_id
         }
-        self.decisions = [(each, self._decide(each)) for each in found]
-        parts = [self._threads(*each) for each in self.decisions]
-        parts += [
+        by_hand = [
             Threads(each.slots, registered=True, draining=each.drain_since_ms > 0)
             for each in registered
             if not each.resource_id
         ]
-        self.capacity = Capacity.of(parts)
+        self._surplus: frozenset[str] = frozenset()
+        self._surplus = self._not_needed([(each, self._decide(each)) for each in found], by_hand)
+        self.decisions = [(each, self._decide(each)) for each in found]
+        self.capacity = Capacity.of([self._threads(*each) for each in self.decisions] + by_hand)
 
     @classmethod
     def at(cls, conn: Connection, group: Group, options: GroupOptions, *, now_ms: int) -> Look:
@@ -98,6 +101,7 @@ class Look:
             attempts=resource.attempts,
             configured=container is not None,
             restartable=container is not None and container.supports.restart,
+            needed=resource.id not in self._surplus,
         )
 
     def _started_at_ms(self, resource: Resource) -> int | None:
@@ -112,19 +116,55 @@ class Look:
         known, setting = self.known(resource), self._options.auto_restart
         return decide(known, setting, leads=True, now_ms=self.now_ms)
 
+    def _not_needed(
+        self, found: Sequence[tuple[Resource, Decision]], by_hand: Sequence[Threads]
+    ) -> frozenset[str]:
+        """Of earlier requests for the floor, which has others by now: auto-restart was off, or the
+        floor higher. What a user asked for is always needed."""
+        parts = [(*each, self._threads(*each)) for each in found]
+        mine = [each for each in parts if each[0].made_for == FOR_FLOOR and self._restarts(*each)]
+        others = [each[2] for each in parts if each not in mine]
+        mine.sort(key=lambda each: self._comes_back_at(*each))
+        return surplus(
+            self.group.min_parallelism,
+            Capacity.of([*others, *by_hand]).asked_for,
+            [(resource.id, resource.threads) for resource, _, _ in mine],
+        )
+
+    def _restarts(self, resource: Resource, _: Decision, threads: Threads) -> bool:
+        """Whether it is us who start it again."""
+        return threads.restarting and self.known(resource).restartable
+
+    def _comes_back_at(
+        self, resource: Resource, found: Decision, threads: Threads
+    ) -> tuple[bool, int, str]:
+        """To be compared: what is under way comes before what is still to be started again."""
+        intended = resource.step is LaunchStep.INTENDED
+        under_way = threads.booting or resource.attempts > 0 or intended
+        noticed = found.verdict is Verdict.NOTICE
+        grace_ms = self._options.auto_restart.grace_ms if noticed else 0
+        return not under_way, found.until_ms or self.now_ms + grace_ms, resource.id
+
     def _threads(self, resource: Resource, found: Decision) -> Threads:
         worker = self.workers.get(resource.id)
         if worker is not None:
             draining = worker.drain_since_ms > 0 or resource.wanted_released
             return Threads(resource.threads, registered=True, draining=draining)
-        if resource.wanted_released or resource.step is LaunchStep.STOPPING:
+        if resource.wanted_released:
             return Threads(0)
         setting = self._options.auto_restart
         young = self.now_ms < (resource.launched_at_ms or 0) + setting.grace_ms
         booting = young and resource.step is not LaunchStep.FAILED
         waits = found.verdict in COMES_BACK and setting.enabled
-        comes_back = waits and self.known(resource).restartable
+        comes_back = (waits and self.known(resource).restartable) or self._is_healed(resource)
         return Threads(resource.threads, booting=booting, restarting=comes_back)
+
+    def _is_healed(self, resource: Resource) -> bool:
+        """Whether its container brings it up, however long that takes: nobody asks for another."""
+        container = self.container_of(resource.container)
+        if container is None or not container.supports.start or container.supports.restart:
+            return False
+        return resource.step is not LaunchStep.FAILED
 
 
 def _is_news(resource: Resource, found: Decision) -> bool:

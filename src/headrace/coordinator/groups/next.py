@@ -11,7 +11,7 @@ from typing import assert_never
 
 from headrace.containers.launching import Supports
 from headrace.coordinator.groups.launching import DRAIN_MAX_MS
-from headrace.coordinator.groups.look import left_alone
+from headrace.coordinator.groups.look import NOT_NEEDED, left_alone
 from headrace.model.groups.capacity import Capacity, KeepSetting, keep
 from headrace.model.groups.orphans import AutoRestart, Decision, Known, Verdict, decide
 from headrace.model.groups.resource import LaunchStep
@@ -48,8 +48,13 @@ def of_resource(
         return Next(_starting(resource, setting, supports), because=resource.error)
     found = decide(known, setting, leads=True, now_ms=now_ms)
     if found.verdict is Verdict.NOTICE:  # at the next pass, which is about now
-        noticed = replace(known, orphaned_since_ms=now_ms)
-        found = decide(noticed, setting, leads=True, now_ms=now_ms)
+        known = replace(known, orphaned_since_ms=now_ms)
+        found = decide(known, setting, leads=True, now_ms=now_ms)
+    if (at_ms := found.until_ms) is not None:
+        then = decide(known, setting, leads=True, now_ms=at_ms)
+        if then.verdict is Verdict.SURPLUS:
+            said = f"{_booting(resource, setting, now_ms)}{_let_go(at_ms - now_ms)}"
+            return Next(said, at_ms, because=resource.error)
     said, at_ms = _without_worker(resource, found, setting, supports, now_ms)
     return Next(said, at_ms, because=resource.error)
 
@@ -111,6 +116,8 @@ def _without_worker(
             return f"restart {found.attempt} of {setting.max_retries} now", now_ms
         case Verdict.REMOVE:
             return f"given up now, after {count(resource.attempts, 'attempt')}", now_ms
+        case Verdict.SURPLUS:
+            return f"released now: {NOT_NEEDED}", now_ms
         case Verdict.ISOLATED | Verdict.OPTED_OUT:
             by_user = supports is not None and not supports.start
             told = left_alone(found.verdict, resource.container, by_user=by_user)
@@ -120,6 +127,10 @@ def _without_worker(
             return f"{booting}nothing: auto-restart is off. {_by_hand(resource)}", None
         case _:
             assert_never(found.verdict)
+
+
+def _let_go(after_ms: int) -> str:
+    return f"released in {span(after_ms)}, unless its worker registers: {NOT_NEEDED}"
 
 
 def _then(resource: Resource, setting: AutoRestart) -> str:
@@ -188,6 +199,8 @@ def _keeping(group: Group, capacity: Capacity, setting: KeepSetting, *, now_ms: 
     then = keep(floor, capacity, before, setting, now_ms=at_ms)
     if then.request:
         which = f"request {then.keeping.attempts} of {setting.max_attempts}"
+        if before.effective is not None:
+            which = f"once more, after {count(before.attempts, 'request')}"
         return Next(f"asks for {count(then.request, 'thread')} {when} ({which})", at_ms)
     if then.keeping.effective is not None and then.keeping.effective != before.effective:
         spent = count(before.attempts, "request")

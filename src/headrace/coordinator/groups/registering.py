@@ -26,6 +26,8 @@ def _check_launch(conn: Connection, worker: Worker, resource_id: str) -> None:
     told = f"worker {worker.id} is launch {worker.launch} of resource {resource_id!r}"
     if resource is None or resource.wanted_released:
         raise LaunchOver(f"{told}, which is released; nothing is to be done for it here")
+    if worker.group != resource.group:
+        raise LaunchOver(f"{told}, which is of group {resource.group!r}, not {worker.group!r}")
     if worker.launch != resource.launch:
         raise LaunchOver(f"{told}, and launch {resource.launch} is the current one; it ends")
     other = workers.of_resource(conn, resource_id)

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 MINUTE_MS = 60_000
-LOWERED_RETRY_MS = 60 * MINUTE_MS  # so long after giving up the floor is tried once more
+THREADS_MAX = 1000  # of one resource: what a worker may have
+LOWERED_RETRY_MS = 60 * MINUTE_MS  # between two tries of a floor that was given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Threads:
     registered: bool = False
     draining: bool = False  # it takes nothing new, and goes
     booting: bool = False  # launched, within its grace period, not registered yet
-    restarting: bool = False  # an orphan that is going to be started again
+    restarting: bool = False  # it is going to be started again, by us or by its container
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,11 @@ class Capacity:
             if name is not None:
                 found = replace(found, **{name: getattr(found, name) + each.threads})
         return found
+
+    @property
+    def asked_for(self) -> int:
+        """What works, boots, or is started again."""
+        return self.registered + self.booting + self.restarting
 
     def missing(self, floor: int) -> int:
         """What is still to be asked for: what boots, or is started again, is asked for already."""
@@ -86,11 +92,12 @@ def keep(
         return Kept(Keeping())
     if now_ms < before.next_at_ms:
         return Kept(before)
-    if before.effective is not None:  # given up, an hour ago: once more from the beginning
-        before = Keeping(effective=before.effective, reason=before.reason)
     missing = found.missing(floor)
     if missing == 0:
         return Kept(before)
+    if before.effective is not None:  # its pause is over: once more, and the next one begins
+        lowered = _lowered(floor, found, before, now_ms=now_ms)
+        return Kept(replace(lowered, attempts=before.attempts + 1), request=missing)
     if before.attempts >= setting.max_attempts:
         return Kept(_lowered(floor, found, before, now_ms=now_ms))
     attempts = before.attempts + 1
@@ -105,3 +112,24 @@ def _lowered(floor: int, found: Capacity, before: Keeping, *, now_ms: int) -> Ke
         "Look at the logs of its resources, then scale the group, or lower min-parallelism"
     )
     return Keeping(before.attempts, now_ms + LOWERED_RETRY_MS, found.registered, reason)
+
+
+def shares(threads: int) -> list[int]:
+    """Of a request: the threads of each resource, none larger than a worker may be."""
+    full, rest = divmod(threads, THREADS_MAX)
+    return [THREADS_MAX] * full + [rest] * (rest > 0)
+
+
+def surplus(floor: int, others: int, made_for_it: Iterable[tuple[str, int]]) -> frozenset[str]:
+    """Which of the resources that were made for the floor, and have no worker, it needs no more.
+
+    They come with their threads, in the order in which they are started again; `others` are the
+    threads of everything else that works or comes back.
+    """
+    found: set[str] = set()
+    for name, threads in made_for_it:
+        if others >= floor:
+            found.add(name)
+        else:
+            others += threads
+    return frozenset(found)

@@ -18,6 +18,7 @@ class Verdict(StrEnum):
     WAIT = "wait"  # its grace period is not over
     RESTART = "restart"
     REMOVE = "remove"  # tried often enough: its record goes
+    SURPLUS = "surplus"  # the floor that it was made for needs it no more: released instead
     OPTED_OUT = "opted out"  # its container heals itself (R6): said once, no attempt, never removed
     ISOLATED = "isolated"  # its container is no longer configured (R7): said once, left alone
     RECOVERED = "recovered"  # its worker is back: attempts start at 0 again
@@ -43,6 +44,7 @@ class Known:
     attempts: int = 0  # restarts in this orphanhood
     configured: bool = True  # its container is known here
     restartable: bool = True  # its container lets us start it again
+    needed: bool = True  # False: it was made for the floor, and others make up for that
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,4 +80,6 @@ def _due(known: Known, orphaned_since_ms: int, setting: AutoRestart, now_ms: int
         return Decision(Verdict.WAIT, until_ms=until_ms)
     if known.attempts >= setting.max_retries:
         return Decision(Verdict.REMOVE)
+    if not known.needed:
+        return Decision(Verdict.SURPLUS)
     return Decision(Verdict.RESTART, attempt=known.attempts + 1)

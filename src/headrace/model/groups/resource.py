@@ -9,4 +9,3 @@ class LaunchStep(StrEnum):
     INTENDED = "INTENDED"  # recorded; the container may or may not have been asked
     STARTED = "STARTED"  # the container said so, and what it found out is recorded
     FAILED = "FAILED"  # the container raised: it counts as an attempt (R4)
-    STOPPING = "STOPPING"  # it is wanted gone; the container may or may not have been asked

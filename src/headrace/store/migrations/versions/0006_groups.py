@@ -10,7 +10,7 @@ down_revision = "0005"
 branch_labels = None
 depends_on = None
 
-_STEPS = "step IN ('FAILED', 'INTENDED', 'STARTED', 'STOPPING')"
+_STEPS = "step IN ('FAILED', 'INTENDED', 'STARTED')"
 _POLICIES = "policy IN ('balanced', 'benefit', 'quota')"
 _NONE = sa.text("0")
 AT_THE_START_MS = 0  # when the group `default` was made
