@@ -78,6 +78,8 @@ def live(database: Database, seed: int, *, days: float, tell: bool = False) -> L
     world.timeline = [] if tell else None
     set_world(world)
     forget()
+    with database.engine.connect():  # what is asked only once is part of no life
+        pass
     stage = _Stage(world, database, seed, days)
     with errors_heard(world, tell=tell):
         played = _Played(stage)
