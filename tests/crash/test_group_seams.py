@@ -110,7 +110,7 @@ def test_the_seams_that_stand_for_all_are_seams() -> None:
 def test_a_leader_that_slept_between_its_intent_and_its_start_adds_no_worker(
     stand: Groups,
 ) -> None:
-    """It wakes right before it asks the container, and does: its term is over by then."""
+    """It wakes right before it asks the container. Its term is over by then, and it does not."""
     two = Two(stand, seams=f"{BEFORE_LAUNCH.name}=stop")
     until(two.first.stopped, limit_s=RESTART_MAX_S, what="the leader sleeps")
     worker = two.follow()
@@ -118,8 +118,9 @@ def test_a_leader_that_slept_between_its_intent_and_its_start_adds_no_worker(
 
     two.first.signal(signal.SIGCONT)
 
-    refused = "launching broken off"
-    until(lambda: two.first.said(refused), limit_s=BOOT_MAX_S, what="it is refused")
+    until(
+        lambda: two.first.said("launching broken off"), limit_s=BOOT_MAX_S, what="it finds that out"
+    )
     stand.await_passes(two.second.url, PASSES)
     stand.assert_works("r1", worker)
     assert stand.resource("r1") == launched

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.coordinator.groups.keeping import ARRIVAL_MAX_MS
-from headrace.coordinator.groups.look import START_MAX_MS
+from headrace.coordinator.groups.look import ARRIVAL_MAX_MS, START_MAX_MS
 from headrace.model.groups.resource import LaunchStep
 from tests.coordinator.desk import Desk
 from tests.coordinator.groups.stand import GRACE_S, Care, Place, lost

@@ -17,7 +17,6 @@ from headrace.coordinator.groups.look import (
     FOR_FLOOR,
     GAVE_UP,
     NOT_NEEDED,
-    START_MAX_MS,
     Look,
     left_alone,
 )
@@ -25,7 +24,6 @@ from headrace.coordinator.options import GroupOptions
 from headrace.model.groups.capacity import Kept, shares
 from headrace.model.groups.orphans import Decision, Verdict
 from headrace.model.groups.properties import launch_properties
-from headrace.model.groups.resource import LaunchStep
 from headrace.model.ids import Ids
 from headrace.model.measures import count, span
 from headrace.seams import seam
@@ -36,7 +34,6 @@ from headrace.store.resources import Resource
 
 log = logging.getLogger(__name__)
 
-ARRIVAL_MAX_MS = 60_000  # so long workers have to find a leader that took over
 # Never of one that has its worker.
 OF_THE_LOST = frozenset({Verdict.RESTART, Verdict.REMOVE, Verdict.SURPLUS})
 
@@ -48,7 +45,7 @@ class Groups:
 
     def __init__(self, clock: Clock, ids: Ids, options: GroupOptions) -> None:
         self._clock, self._ids, self._options = clock, ids, options
-        self._since_s = clock.monotonic_s()
+        self._led_since_ms = clock.wall_ms()
 
     def keys(self, engine: Engine) -> Sequence[str]:
         """Those that have resources, or want some. A group of external workers has neither."""
@@ -76,8 +73,7 @@ class Groups:
             return
         found = self._look(conn, group)
         for resource, decision in found.decisions:
-            lost = decision.verdict in OF_THE_LOST
-            if not lost or (self._may_judge(resource) and self._is_lost(conn, resource)):
+            if decision.verdict not in OF_THE_LOST or self._is_lost(conn, resource):
                 self._apply(conn, resource, decision)
         for worker in found.to_drain:
             workers.drain(conn, worker.id, now_ms=self._clock.wall_ms())
@@ -85,15 +81,8 @@ class Groups:
             self._keep(conn, group, found.kept)
 
     def _look(self, conn: Connection, group: Group) -> Look:
-        return Look.at(conn, group, self._options, now_ms=self._clock.wall_ms())
-
-    def _may_judge(self, resource: Resource) -> bool:
-        """Not at once after a take-over: while nobody led no worker could register, and nobody
-        asked for what was intended. Both have their time first."""
-        grace_ms = self._options.auto_restart.grace_ms
-        intended = resource.step is LaunchStep.INTENDED
-        waits_ms = START_MAX_MS if intended else min(grace_ms, ARRIVAL_MAX_MS)
-        return (self._clock.monotonic_s() - self._since_s) * 1000 >= waits_ms
+        now_ms, led_since_ms = self._clock.wall_ms(), self._led_since_ms
+        return Look.at(conn, group, self._options, now_ms=now_ms, led_since_ms=led_since_ms)
 
     def _is_lost(self, conn: Connection, resource: Resource) -> bool:
         """Looked at once more with its row locked, as a registration locks it: either that comes

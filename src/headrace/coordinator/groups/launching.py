@@ -161,6 +161,8 @@ class Launching:
         try:
             self._end_earlier(container, launch, attempts=resource.attempts)
             if not self._trusted():  # ending others took its time
+                facts = {"resource": resource.id, "reason": "another coordinator leads by now"}
+                log.warning("launching broken off", extra=facts)
                 return
             found = container.start(launch)
         except Exception as error:  # noqa: BLE001  it counts as an attempt, whatever it is (R4)

@@ -23,6 +23,7 @@ from headrace.store.workers import Worker
 FOR_FLOOR = "floor"  # why a resource was made
 SAID_ONCE = frozenset({Verdict.OPTED_OUT, Verdict.ISOLATED})
 COMES_BACK = frozenset({Verdict.RESTART, Verdict.WAIT, Verdict.NOTICE})
+ARRIVAL_MAX_MS = 60_000  # so long workers have to find a leader that took over
 START_MAX_MS = 10 * 60_000  # a container that has not answered by then never does
 GAVE_UP = "gave up"  # so begins what is told of a resource that no restart brought back
 NOT_NEEDED = "it was made for the floor of its group, which needs it no more"
@@ -37,8 +38,10 @@ class Look:
         options: GroupOptions,
         *,
         now_ms: int,
+        led_since_ms: int = 0,
     ) -> None:
         self.group, self.now_ms, self._options = group, now_ms, options
+        self._led_since_ms = led_since_ms
         self.workers: Mapping[str, Worker] = {
             each.resource_id: each for each in registered if each.resource_id
         }
@@ -53,13 +56,22 @@ class Look:
         self.capacity = Capacity.of([self._threads(*each) for each in self.decisions] + by_hand)
 
     @classmethod
-    def at(cls, conn: Connection, group: Group, options: GroupOptions, *, now_ms: int) -> Look:
+    def at(
+        cls,
+        conn: Connection,
+        group: Group,
+        options: GroupOptions,
+        *,
+        now_ms: int,
+        led_since_ms: int = 0,
+    ) -> Look:
         return cls(
             group,
             resources.of_group(conn, group.name),
             workers.of_group(conn, group.name),
             options,
             now_ms=now_ms,
+            led_since_ms=led_since_ms,
         )
 
     @property
@@ -98,6 +110,7 @@ class Look:
             released=resource.wanted_released,
             orphaned_since_ms=resource.orphaned_since_ms,
             started_at_ms=self._started_at_ms(resource),
+            judged_from_ms=self._judged_from_ms(resource),
             attempts=resource.attempts,
             configured=container is not None,
             restartable=container is not None and container.supports.restart,
@@ -111,6 +124,15 @@ class Look:
         if asked_at_ms is None or resource.step is not LaunchStep.INTENDED:
             return asked_at_ms
         return min(self.now_ms, asked_at_ms + START_MAX_MS)
+
+    def _judged_from_ms(self, resource: Resource) -> int:
+        """Not at once after a take-over: while nobody led no worker could register, and nobody
+        asked for what was intended. Both have their time first."""
+        if self.now_ms < self._led_since_ms:  # the wall clock was set back
+            return 0
+        arrival_ms = min(self._options.auto_restart.grace_ms, ARRIVAL_MAX_MS)
+        intended = resource.step is LaunchStep.INTENDED
+        return self._led_since_ms + (START_MAX_MS if intended else arrival_ms)
 
     def _decide(self, resource: Resource) -> Decision:
         known, setting = self.known(resource), self._options.auto_restart

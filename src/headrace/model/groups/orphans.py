@@ -41,6 +41,7 @@ class Known:
     released: bool = False  # somebody wants it gone
     orphaned_since_ms: int | None = None  # first seen without a worker, in this orphanhood
     started_at_ms: int | None = None  # the latest launch of it, the first one included
+    judged_from_ms: int = 0  # whoever leads has not led for long enough before
     attempts: int = 0  # restarts in this orphanhood
     configured: bool = True  # its container is known here
     restartable: bool = True  # its container lets us start it again
@@ -75,7 +76,8 @@ def decide(known: Known, setting: AutoRestart, *, leads: bool, now_ms: int) -> D
 
 
 def _due(known: Known, orphaned_since_ms: int, setting: AutoRestart, now_ms: int) -> Decision:
-    until_ms = max(orphaned_since_ms, known.started_at_ms or 0) + setting.grace_ms
+    grace_over_ms = max(orphaned_since_ms, known.started_at_ms or 0) + setting.grace_ms
+    until_ms = max(grace_over_ms, known.judged_from_ms)
     if now_ms < until_ms:
         return Decision(Verdict.WAIT, until_ms=until_ms)
     if known.attempts >= setting.max_retries:
