@@ -150,8 +150,12 @@ class _Played:
         world.start(name, coordinator).at_death.append(again)
 
     def _gone(self, record: Record) -> None:
-        left = sorted(p.name for (name, _), p in self._ground.live.items() if name == record.id)
-        if left and KINDS[record.container].stop:
+        living = [p for (name, _), p in self._ground.live.items() if name == record.id]
+        left = sorted(process.name for process in living)
+        if not KINDS[record.container].stop:
+            for process in living:
+                process.hear_soon(Random(f"gone {process.name}"))
+        elif left:
             told = f"{left} live, and the record of {record.id} is gone"
             self._stage.world.problem("no_more_than_wanted", told)
 

@@ -160,6 +160,11 @@ class Simulated:
         self._ground.world.tell(f"hangs for {seconds:.0f} s", self.name)
         self._later(seconds, "go_on", random)
 
+    def hear_soon(self, random: Random) -> None:
+        """With its next heartbeat it is told that nobody knows it any more."""
+        if self.registered and self.speaks:
+            self._later(random.uniform(*ASK_AGAIN_S), "go_on", random)
+
     def go_on(self, random: Random) -> None:
         """It speaks again, and may find that it was given up."""
         self._ground.said().hear(self)
