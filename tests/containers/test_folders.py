@@ -96,9 +96,11 @@ def test_secrets_go_when_its_end_is_seen_by_whoever_started_it(tmp_path: Path) -
     container, launch = secretive(tmp_path), launch_of()
     with ended_after(container, launch):
         container.start(launch)
-        os.kill(wait_until_works(container, launch)[0], signal.SIGKILL)
+        pid, secrets = wait_until_works(container, launch)[0], container.folder(launch) / SECRETS
+        assert secrets.exists(), "or nothing would show below"
 
-        secrets = container.folder(launch) / SECRETS
+        os.kill(pid, signal.SIGKILL)
+
         wait_until(lambda: not secrets.exists(), "its secrets are gone")
 
 

@@ -19,11 +19,6 @@ HEALS = Supports(restart=False)
 
 
 @pytest.fixture
-def place() -> Place:
-    return Place()
-
-
-@pytest.fixture
 def care(desk: Desk, place: Place) -> Care:
     made = Care(desk, place)
     made.group(min_parallelism=FLOOR, memory_mb=512)

@@ -145,7 +145,8 @@ class Look:
         floor higher. What a user asked for is always needed."""
         parts = [(*each, self._threads(*each)) for each in found]
         mine = [each for each in parts if each[0].made_for == FOR_FLOOR and self._restarts(*each)]
-        others = [each[2] for each in parts if each not in mine]
+        ids = {resource.id for resource, _, _ in mine}
+        others = [threads for resource, _, threads in parts if resource.id not in ids]
         mine.sort(key=lambda each: self._comes_back_at(*each))
         return surplus(
             self.group.min_parallelism,
