@@ -31,7 +31,7 @@ from headrace.store.schema import jobs
 from headrace.worker.archive import archive_for
 from headrace.worker.jars import resolve
 from headrace.worker.java import find_java
-from headrace.worker.spark import spark_conf
+from headrace.worker.spark import java_options, spark_conf
 
 READERS = 2
 MASTER = "local[2]"
@@ -171,10 +171,10 @@ def _peer(folder: Path, home: Path) -> Generator[Talk]:
     archive = archive_for(settings.cache_dir, java=java, class_path=jars)
     conf = spark_conf(
         jars,
+        java_options(None, archive if archive and archive.writing is None else None),
         warehouse=(home / "warehouse").as_uri(),
         master=MASTER,
         name="by-hand",
-        archive=archive if archive and archive.writing is None else None,
         extra={},
     )
     with talk("peer_demo", ["-m", "bench.peer_demo", json.dumps(conf)], folder=folder) as peer:

@@ -71,6 +71,8 @@ def test_a_killed_worker_comes_back_and_goes_on_with_what_was_lost(made: Cluster
         stand.assert_works("r1", worker)
         again = stand.resource("r1")
         assert worker.pid != killed.pid
+        left = [each.name for each in (stand.home / "scratch").iterdir()]
+        assert left == [worker.id], "what the killed JVM kept for a while is gone"
         assert again.started_at_ms == first.started_at_ms
         assert (again.launched_at_ms or 0) >= (first.launched_at_ms or 0) + SPARK_GRACE_S * 1000
         later = submit_text(url, numbered(made, "later"), key="later")

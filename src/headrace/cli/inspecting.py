@@ -57,6 +57,7 @@ def run(cli: Context, asked: Asked, settings: Settings) -> CatalogReport:
             master=asked.spark_master,
             conf=asked.conf,
             name="headrace inspect",
+            scratch=Path(folder),
             log_file=None if cli.verbose else Path(folder) / "spark.log",
             say=shown.doing,
         )

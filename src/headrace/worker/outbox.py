@@ -7,20 +7,18 @@ an execution die with it, and need no file.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import logging
 import os
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from headrace.errors import ClaimLost, CoordinatorUnavailable, Unavailable
+from headrace.errors import ClaimLost, CoordinatorUnavailable
 from headrace.model.task import Claim
 from headrace.protocol.messages import (
     REPORT_BYTES_PER_SYNC_MAX,
@@ -29,12 +27,12 @@ from headrace.protocol.messages import (
     TaskEnded,
 )
 from headrace.seams import seam
+from headrace.worker.ownership import alone, owned
 
 log = logging.getLogger(__name__)
 
 ACKNOWLEDGE_TIMEOUT_S = 6 * 3600.0  # so long may every coordinator be away
 LOOK_INTERVAL_S = 0.2  # at the stop flag, while waiting
-HOME_TRIES, HOME_PAUSE_S = 200, 0.05  # to have the home alone, which nobody does for long
 ENDS_REMEMBERED_MAX = 1000  # executions whose end can be said again after it was acknowledged
 
 
@@ -74,9 +72,9 @@ class Outbox:
         self._ends: OrderedDict[Claim, TaskEnded] = OrderedDict()
         self._seq = 0
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(folder.parent):
+        with alone(folder.parent):
             folder.mkdir(exist_ok=True)
-            self._held = _locked(folder)
+            self._held = owned(folder)
             assert self._held is not None, "the folder is named after this process"
             for other in sorted(folder.parent.iterdir()):
                 if other != folder and other.is_dir():
@@ -124,7 +122,7 @@ class Outbox:
 
     def _take_over(self, folder: Path) -> None:
         """Say what a dead process left unsaid. Its files go once ours are durable."""
-        held = _locked(folder)
+        held = owned(folder)
         if held is None:
             return
         taken: list[Posted] = []
@@ -168,7 +166,7 @@ class Outbox:
     def close(self) -> None:
         """Leave nothing behind, except reports that are still to be said."""
         if self._held is not None:
-            with _alone(self._folder.parent), self._lock:
+            with alone(self._folder.parent), self._lock:
                 if not any(isinstance(p.report, TaskEnded) for p in self._pending.values()):
                     shutil.rmtree(self._folder)
                 os.close(self._held)
@@ -176,34 +174,6 @@ class Outbox:
 
     def _file(self, seq: int) -> Path:
         return self._folder / f"{seq}.json"
-
-
-def _locked(folder: Path) -> int | None:
-    """Lock a folder for as long as this process lives. None: its owner is alive."""
-    file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        return None
-    return file
-
-
-@contextmanager
-def _alone(home: Path) -> Generator[None]:
-    """One process at a time makes, takes over or removes the folders of a home."""
-    file = os.open(home, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        for _ in range(HOME_TRIES):
-            with suppress(BlockingIOError):
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            threading.Event().wait(HOME_PAUSE_S)
-        else:
-            raise Unavailable(f"{home} is held by another worker that starts or stops; try again")
-        yield
-    finally:
-        os.close(file)
 
 
 def _write(path: Path, text: str) -> None:

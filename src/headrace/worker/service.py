@@ -6,8 +6,8 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -21,6 +21,7 @@ from headrace.worker.identity import Identity, memory_mb
 from headrace.worker.launch import WorkerLaunch
 from headrace.worker.outbox import Outbox
 from headrace.worker.runner import Runner
+from headrace.worker.scratch import scratch
 from headrace.worker.spark import WarmSpark, start_spark
 from headrace.worker.tables.runner import TableRunner
 from headrace.worker.tending import Spark
@@ -44,15 +45,20 @@ def serve_worker(
 ) -> None:
     """Work until SIGTERM or SIGINT: the first one stops cleanly, the second one at once."""
     me = RandomIds().new()
-    spark = start_spark(
-        settings,
-        warehouse=warehouse,
-        master=spark_master,
-        conf=conf,
-        name=f"headrace-{group}",
-        say=log.info,
-    )
-    try:
+    with (
+        scratch(settings.home, me) as folder,
+        _ending(
+            start_spark(
+                settings,
+                warehouse=warehouse,
+                master=spark_master,
+                conf=conf,
+                name=f"headrace-{group}",
+                scratch=folder,
+                say=log.info,
+            )
+        ) as spark,
+    ):
         if launch is not None:
             launch.found(spark_application=spark.application)
         client, waits = (LeaderClient(coordinators, token=token) for _ in range(2))
@@ -63,6 +69,12 @@ def serve_worker(
             log.info("worker works", extra={"worker": me, "group": group, "slots": slots})
             with host.lines.listening():
                 host.run()
+
+
+@contextmanager
+def _ending(spark: WarmSpark) -> Generator[WarmSpark]:
+    try:
+        yield spark
     finally:
         spark.stop(at_once=not spark.alive())  # a dead JVM can't be asked to stop
 

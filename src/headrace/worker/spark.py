@@ -143,11 +143,13 @@ def start_spark(
     master: str = "local[*]",
     conf: Mapping[str, str] | None = None,
     name: str = "headrace",
+    scratch: Path | None = None,
     log_file: Path | None = None,
     say: Callable[[str], None] = lambda _line: None,
 ) -> WarmSpark:
     """Start the JVM and its warm session. `conf` wins over every setting made here.
 
+    `scratch` takes its temporary files; without it they go where those of the machine go.
     `log_file` takes what the JVM prints; without it that goes to this process's own stderr.
     """
     java = find_java()
@@ -160,7 +162,12 @@ def start_spark(
 
     def launch(used: Archive | None) -> WarmSpark:
         wanted = spark_conf(
-            jars, warehouse=warehouse, master=master, name=name, archive=used, extra=conf or {}
+            jars,
+            java_options(scratch, used),
+            warehouse=warehouse,
+            master=master,
+            name=name,
+            extra=conf or {},
         )
         return _launch(wanted, used, log_file)
 
@@ -174,24 +181,29 @@ def start_spark(
     return launch(None)
 
 
+def java_options(scratch: Path | None, archive: Archive | None) -> Sequence[str]:
+    options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"]
+    if scratch is not None:  # the driver's only; Spark's local folders are there, too
+        options.append(f"-Djava.io.tmpdir={scratch}")
+    return [*options, *(archive.java_options() if archive else [])]
+
+
 def spark_conf(
     jars: Sequence[Path],
+    java_options: Sequence[str],
     *,
     warehouse: str,
     master: str,
     name: str,
-    archive: Archive | None,
     extra: Mapping[str, str],
 ) -> dict[str, str]:
     """Every setting of the JVM and the warm session."""
-    options = [f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}"]
-    options += archive.java_options() if archive else []
     class_path = ":".join(map(str, jars))
     made = {
         "spark.master": master,
         "spark.app.name": name,
         "spark.driver.extraClassPath": class_path,
-        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in options),
+        "spark.driver.extraJavaOptions": " ".join(f'"{option}"' for option in java_options),
         "spark.executor.heartbeatInterval": "1s",  # brings the rows written so far
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
