@@ -11,6 +11,7 @@ HeadraceError
 │   ├── StoreRefused            a store this program may not open
 │   │   └── ProgramTooOld           newer programs have changed it so that this one may not
 │   ├── LaunchOver              a worker whose launch was replaced or released     exit 72
+│   │   └── LaunchTaken             unless the one that is registered for it goes soon
 │   ├── JavaMissing             no Java, or one that Spark does not run on
 │   ├── PortInUse
 │   ├── Unauthorized            401
@@ -103,6 +104,11 @@ class ProgramTooOld(StoreRefused):
 
 class LaunchOver(Refused):
     """A worker was started for a launch that is not wanted any more; it ends, and harms nobody."""
+
+
+class LaunchTaken(LaunchOver):
+    """Another worker is registered for the same launch. It may be the one that this one replaces,
+    and may have died so recently that nobody knows it yet."""
 
 
 class JavaMissing(Refused):

@@ -62,6 +62,59 @@ def test_a_worker_whose_launch_was_replaced_ends_with_the_reason_of_the_leader(
     assert leader.goodbyes() == [], "nobody knows it"
 
 
+@pytest.fixture
+def taken(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> Leader:
+    """Another worker is registered for the launch of those who come."""
+    monkeypatch.setattr(host_module, "TURN_PAUSE_S", 0.01)
+    leader.refuses_as = "LaunchTaken"
+    leader.refuses["register"] = (422, "worker w0 is registered for that")
+    return leader
+
+
+@pytest.mark.req("R6")
+def test_a_worker_that_came_up_anew_waits_until_its_forerunner_is_known_to_be_gone(
+    taken: Leader, tmp_path: Path
+) -> None:
+    with at_work(taken, tmp_path) as worker:
+        eventually(lambda: taken.refused.count("register") > 2)
+        assert worker.errors == []
+        del taken.refuses["register"]
+        eventually(taken.registers)
+
+
+@pytest.mark.req("R8")
+def test_a_worker_ends_when_the_other_one_of_its_launch_stays(
+    taken: Leader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "TURN_MAX_S", 0.5)
+    late = Worker(taken, tmp_path)
+
+    late.start()
+    eventually(lambda: late.errors)
+
+    [error] = late.errors
+    assert isinstance(error, LaunchOver)
+    assert taken.refused.count("register") > 2
+
+
+@pytest.mark.req("R8")
+def test_a_worker_that_lost_its_place_after_its_first_minutes_ends_at_once(
+    leader: Leader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_module, "TURN_MAX_S", 0.0)
+    silent = Worker(leader, tmp_path)
+    silent.start()
+    eventually(leader.syncs)
+    leader.refuses_as = "LaunchTaken"
+    leader.refuses["register"] = (422, "worker w0 is registered for that")
+    leader.registered = False
+
+    eventually(lambda: silent.errors)
+
+    assert isinstance(silent.errors.pop(), LaunchOver)
+    assert leader.refused.count("register") == 1
+
+
 def test_a_worker_says_what_it_was_started_for() -> None:
     said = Identity("w", "g", 2, 1, "h", 1, "app", "r1", 3, memory_mb({DRIVER_MEMORY: "4g"}))
 

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 
 from headrace.clock import Clock
-from headrace.errors import HeadraceError, Refused, SparkDied, Unavailable
+from headrace.errors import HeadraceError, LaunchTaken, Refused, SparkDied, Unavailable
 from headrace.model.deadline import now
 from headrace.model.task import Claim, Lane, TaskKind
 from headrace.protocol.messages import (
@@ -47,6 +47,8 @@ RETRY_PAUSE_S = 0.2  # after a coordinator did not answer, growing to the next
 RETRY_PAUSE_MAX_S = 2.0
 GOODBYE_TIMEOUT_S = 10.0  # of all its tries; a leader that is gone longer finds it out itself
 STOP_TIMEOUT_S = 15.0  # for executions to end when the worker stops
+TURN_MAX_S = 15 * 60.0  # so long after its start one waits for another of its launch to be gone
+TURN_PAUSE_S = 5.0
 
 
 class Host:
@@ -71,6 +73,7 @@ class Host:
         self._seen, self._asked = Seen(), now(clock)
         self._syncs = 0
         self._registered = False
+        self._turn_until_s = clock.monotonic_s() + TURN_MAX_S
         self._tending = Tending(spark, lambda: list(self._active.values()), died=self.stop)
 
     def stop(self) -> None:
@@ -96,6 +99,9 @@ class Host:
             try:
                 self._converse()
                 pause_s = RETRY_PAUSE_S
+            except LaunchTaken as error:
+                self._wait_for_turn(error)
+                continue
             except Unavailable as error:
                 log.warning("coordinator away", extra={"reason": str(error)})
                 # A round over all addresses takes one pause: dead ones must not keep the leader,
@@ -106,6 +112,14 @@ class Host:
             busy = bool(self._active)
             self._news.wait(BUSY_SYNC_INTERVAL_S if busy else IDLE_SYNC_INTERVAL_S)
             self._news.clear()
+
+    def _wait_for_turn(self, error: LaunchTaken) -> None:
+        """Another one is registered for our launch: it died just now, or it is we who are one too
+        many. One that has worked for long, and lost its place, always is."""
+        if self._clock.monotonic_s() >= self._turn_until_s:
+            raise error
+        log.warning("registers later", extra={"reason": str(error)})
+        self._stopping.wait(TURN_PAUSE_S)
 
     def _converse(self) -> None:
         if not self._registered:

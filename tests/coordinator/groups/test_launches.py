@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headrace.coordinator.groups.look import START_MAX_MS
-from headrace.errors import Refused
+from headrace.errors import LaunchTaken, Refused
 from headrace.model.groups.resource import LaunchStep
 from headrace.seams import arm, disarm_all
 from headrace.store import resources
@@ -76,8 +76,10 @@ def test_a_worker_of_an_older_launch_is_refused(care: Care) -> None:
     with pytest.raises(Refused, match="launch 2 is the current one"):
         care.register("r1", 1)
     care.register("r1", 2)
-    with pytest.raises(Refused, match="registered for that before"):
+    with pytest.raises(LaunchTaken, match="worker w-r1-2 is registered for that"):
         care.register("r1", 2, worker="a second one")
+    care.die("w-r1-2")
+    care.register("r1", 2, worker="a second one")
 
 
 @pytest.mark.req("R2", "R4")

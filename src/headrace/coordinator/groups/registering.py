@@ -1,14 +1,15 @@
 """A worker registers: of the current launch of its resource, or of none.
 
 A launch that is not the current one was replaced while it booted: its worker is refused, and ends
-itself. The resource's row is locked meanwhile, so it can't be given up in the same instant (R4).
+itself. One that came up anew, as a pod does, waits until its forerunner is known to be gone. The
+resource's row is locked meanwhile, so it can't be given up in the same instant (R4).
 """
 
 from __future__ import annotations
 
 from sqlalchemy import Connection
 
-from headrace.errors import LaunchOver
+from headrace.errors import LaunchOver, LaunchTaken
 from headrace.store import groups, resources, workers
 from headrace.store.workers import Worker
 
@@ -32,5 +33,5 @@ def _check_launch(conn: Connection, worker: Worker, resource_id: str) -> None:
         raise LaunchOver(f"{told}, and launch {resource.launch} is the current one; it ends")
     other = workers.of_resource(conn, resource_id)
     if other is not None and other.id != worker.id and other.launch == worker.launch:
-        raise LaunchOver(f"{told}, and worker {other.id} registered for that before; it ends")
+        raise LaunchTaken(f"{told}, and worker {other.id} is registered for that")
     resources.note(conn, resource, orphaned_since_ms=None, attempts=0, told=None, error=None)
