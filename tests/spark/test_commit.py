@@ -40,6 +40,16 @@ def test_a_commit_makes_the_rows_visible_and_spends_the_token(lake: Lake) -> Non
     assert lake.properties()[at.mark_key] == "3"
 
 
+def test_a_snapshot_tells_the_size_of_all_files(lake: Lake) -> None:
+    for epoch in (1, 2):
+        at = lake.at(epoch=epoch)
+        commit(lake.session, lake.ref, lake.staged(10 * epoch, at), at)
+    lake.append_foreign(first=1)
+
+    files = sql(lake.session, f"SELECT sum(file_size_in_bytes) AS size FROM {lake.table}.files")
+    assert int(lake.snapshots()[-1]["total-files-size"]) == files[0]["size"] > 0
+
+
 @pytest.mark.req("E1")
 def test_a_second_commit_of_the_same_handle_is_refused_as_already_there(lake: Lake) -> None:
     at = lake.at()

@@ -46,6 +46,7 @@ from headrace.seams import seam
 
 log = logging.getLogger(__name__)
 
+ADDED_BYTES = "added-files-size"  # of a snapshot's summary, from which Iceberg counts the total
 SPEND_TRIES_MAX = 6
 SPEND_WAIT_S = 0.5  # before the second try; doubled before each further one
 
@@ -244,4 +245,6 @@ def _append(session: SparkSession, table: Any, transaction: Any, handle: Handle)
     append = transaction.newAppend()
     if handle.manifest is not None:
         append.appendManifest(manifest_of(session, table, handle))
+        if handle.bytes is not None:  # Iceberg does not look into a manifest for it
+            append.set(ADDED_BYTES, str(handle.bytes))
     return append

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import Refused
+from headrace.formats.iceberg.bulk import ask_each
 from headrace.formats.iceberg.catalogs import TableRef, load_table
 from headrace.formats.iceberg.jvm import active, jvm, singleton
 from headrace.formats.iceberg.token import CommitAt
@@ -25,6 +26,7 @@ from headrace.seams import seam
 
 _TABLE_CACHE = "org.apache.iceberg.spark.SparkTableCache"
 _COORDINATOR = "org.apache.iceberg.spark.FileRewriteCoordinator"
+_FILE_SIZE = ("org.apache.iceberg.ContentFile", "fileSizeInBytes")
 _MANIFEST_VERSION_MIN = 2  # version 1 can not leave the snapshot id open
 _SNAPSHOT_ID = "added_snapshot_id"
 _ANY_LONG = 1 << 40  # stands where no snapshot id is known yet: the encoder can't write null
@@ -40,6 +42,7 @@ class Handle(BaseModel):
     execution: str
     files: int
     rows: int
+    bytes: int | None = None  # of these files; None: written by a program that did not count them
     manifest: str | None = None  # its location; None when there are no rows
     manifest_bytes: int = 0
     pointer: str = ""  # Iceberg's own record of the manifest: encoded, compressed, base64
@@ -102,11 +105,13 @@ def _list_files(session: SparkSession, staged: Any, files: Any, folder: str) -> 
     finally:
         writer.close()
     manifest = writer.toManifestFile()
+    sizes = ask_each(session, jvm(session).java.util.ArrayList(files), _FILE_SIZE)
     manifest.put(_snapshot_id_position(manifest), _ANY_LONG)
     pointer = base64.b64encode(zlib.compress(bytes(manifests.encode(manifest)))).decode()
     return {
         "files": int(manifest.addedFilesCount()),
         "rows": int(manifest.addedRowsCount()),
+        "bytes": sum(sizes),
         "manifest": str(manifest.path()),
         "manifest_bytes": int(manifest.length()),
         "pointer": pointer,
