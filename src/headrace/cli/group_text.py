@@ -111,7 +111,7 @@ def about_resource(view: ResourceView, *, now_ms: int) -> Sequence[str]:
         said.append(_line("worker", view.worker))
     if view.error:
         first, *more = view.error.splitlines()
-        said.append(_line("last end", first))
+        said.append(_line("status", first))
         said += [_line("", line) for line in more]
     if view.started_at_ms is not None:
         said.append(_line("started", moment(view.started_at_ms)))

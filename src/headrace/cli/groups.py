@@ -9,6 +9,7 @@ import typer
 from headrace.cli.asking import Ask, asks, now_ms, show_all, show_one
 from headrace.cli.context import Context, pairs_of
 from headrace.errors import BadSetting
+from headrace.model.groups.capacity import THREADS_MAX
 
 if TYPE_CHECKING:
     from headrace.views_groups import GroupView
@@ -135,7 +136,8 @@ def scale(
     ask: Ask,
     name: NameArgument,
     threads: Annotated[
-        int | None, typer.Option(help="Ask for one further worker of so many.", min=1, max=1000)
+        int | None,
+        typer.Option(help="Ask for one further worker of so many.", min=1, max=THREADS_MAX),
     ] = None,
     min_parallelism: FloorOption = None,
 ) -> None:

@@ -15,6 +15,7 @@ from headrace.cli.context import DEFAULT_GROUP, Context, HomeOption, pairs_of, u
 from headrace.cli.group_settings import GroupSettings
 from headrace.cli.option_sets import taking
 from headrace.errors import BadSetting
+from headrace.model.groups.capacity import THREADS_MAX
 from headrace.model.schedule import ScheduleStrategy
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def worker(
     ctx: typer.Context,
     coordinators: ServedOption = None,
     group: Annotated[str, typer.Option(help="Whose tasks it takes.")] = DEFAULT_GROUP,
-    slots: Annotated[int, typer.Option(help="Pipelines at a time.", min=1, max=1000)] = 2,
+    slots: Annotated[int, typer.Option(help="Pipelines at a time.", min=1, max=THREADS_MAX)] = 2,
     spark_master: Annotated[str, typer.Option(help="As spark-submit takes it.")] = "local[*]",
     conf: ConfOption = None,
     home: HomeOption = None,

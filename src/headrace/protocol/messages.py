@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
+from headrace.model.groups.capacity import THREADS_MAX
 from headrace.model.task import Claim, Lane, TaskKind
 from headrace.model.text import Text
 
@@ -35,7 +36,7 @@ class Register(Message):
     protocol: int = PROTOCOL_VERSION
     worker: Text  # a new name for each process
     group: Text
-    slots: Annotated[int, Field(ge=1, le=1000)]
+    slots: Annotated[int, Field(ge=1, le=THREADS_MAX)]
     control_slots: Annotated[int, Field(ge=1, le=100)]
     version: Text
     host: Text

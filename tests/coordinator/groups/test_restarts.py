@@ -241,3 +241,20 @@ def test_a_worker_that_is_released_finishes_what_it_has(care: Care, place: Place
 
     assert place.stopped == [("r1", 1)]
     assert care.read() is None
+
+
+def test_a_start_that_goes_well_warns_of_nothing_and_a_worker_lost_later_does(
+    care: Care, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        care.resource("r1")
+        care.look()
+        care.register("r1", 1)
+        care.looks(seconds=GRACE_S + 10)
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == []
+
+    with caplog.at_level(logging.INFO):
+        care.die("w-r1-1")
+        care.look()
+    warned = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert warned == ["resource has no worker"]

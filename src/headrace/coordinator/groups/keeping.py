@@ -100,7 +100,8 @@ class Groups:
                 pass
             case Verdict.NOTICE:
                 resources.note(conn, resource, orphaned_since_ms=now_ms)
-                log.warning("resource has no worker", extra=facts)
+                level = logging.INFO if self._is_young(resource) else logging.WARNING
+                log.log(level, "resource has no worker", extra=facts)
             case Verdict.RECOVERED:
                 resources.note(conn, resource, orphaned_since_ms=None, attempts=0, told=None)
                 log.info("resource has its worker again", extra=facts)
@@ -118,6 +119,11 @@ class Groups:
                 self._say_once(conn, resource, decision.verdict)
             case _:
                 assert_never(decision.verdict)
+
+    def _is_young(self, resource: Resource) -> bool:
+        """Whether it has only just been asked for, so that its worker may still boot."""
+        grace_ms = self._options.auto_restart.grace_ms
+        return self._clock.wall_ms() < (resource.launched_at_ms or 0) + grace_ms
 
     def _give_up(self, conn: Connection, resource: Resource) -> None:
         """Its container is asked to end whatever is left of it, then its record goes (R3)."""

@@ -56,7 +56,7 @@ class Capacity:
 
     def missing(self, floor: int) -> int:
         """What is still to be asked for: what boots, or is started again, is asked for already."""
-        return max(0, floor - self.registered - self.booting - self.restarting)
+        return max(0, floor - self.asked_for)
 
 
 def _counts_as(each: Threads) -> str | None:
