@@ -16,6 +16,7 @@ from headrace.cli.group_settings import GroupSettings
 from headrace.cli.option_sets import taking
 from headrace.errors import BadSetting
 from headrace.model.groups.capacity import THREADS_MAX
+from headrace.model.names import check_name
 from headrace.model.schedule import ScheduleStrategy
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ def worker(
     if ctx.invoked_subcommand is not None:
         _check_alone(ctx)
         return
+    check_name("--group", group)
     urls, cli = _checked_urls(coordinators), Context.of(ctx)
     settings = _set_up(cli, home=home, with_parent=with_parent)
     from headrace.worker.launch import claimed

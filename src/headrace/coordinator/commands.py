@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Collection
 
@@ -20,6 +19,7 @@ from headrace.jobfile.saving import opens
 from headrace.model.ids import Ids
 from headrace.model.job import JOB_ENDED, JobStatus
 from headrace.model.jobspec import JobSpec
+from headrace.model.names import check_name
 from headrace.model.schedule import ScheduleStrategy
 from headrace.model.text import utc
 from headrace.seams import seam
@@ -29,7 +29,6 @@ from headrace.store.history import Ended
 from headrace.store.jobs import Job
 from headrace.store.tx import in_tx
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 # How a job can have ended that was asked for a savepoint, without that being anybody's mistake.
 SAVED = frozenset({JobStatus.SAVEPOINT_DONE, JobStatus.FINISHED})
 _NOT_BEGUN = (
@@ -195,11 +194,8 @@ def _checked(
     if "\0" in submission_key:
         raise BadSetting("a submission key can't hold a NUL character")
     for what, name in (("job id", job_id), ("group", group)):
-        if name is not None and not NAME.fullmatch(name):
-            raise BadSetting(
-                f"{what} {name!r} can't be used; take up to 100 letters, digits, '.', '_' "
-                "or '-', beginning with a letter or a digit"
-            )
+        if name is not None:
+            check_name(what, name)
     spec = without_secrets(spec)
     check_spec(spec)
     return spec

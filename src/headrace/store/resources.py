@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import Connection, bindparam, delete, select, update
 
 from headrace.model.groups.resource import LaunchStep
+from headrace.store import former_launches
 from headrace.store.engine import insert_new
 from headrace.store.group_schema import resources
 from headrace.store.prepared import Prepared
@@ -76,6 +77,7 @@ def add(
     now_ms: int,
 ) -> bool:
     """Ask for a resource, with its first launch intended. False: it was asked for before."""
+    first = former_launches.last(conn, resource_id) + 1
     return insert_new(
         conn,
         resources,
@@ -87,7 +89,7 @@ def add(
         properties=dict(properties),
         made_for=made_for,
         created_at_ms=now_ms,
-        launch=1,
+        launch=first,
         step=LaunchStep.INTENDED,
         launched_at_ms=now_ms,
     )
@@ -120,6 +122,7 @@ def intend(conn: Connection, resource: Resource, *, attempts: int, now_ms: int) 
         step=LaunchStep.INTENDED,
         launched_at_ms=now_ms,
         attempts=attempts,
+        told=None,
     )
 
 
@@ -151,9 +154,13 @@ def _change(conn: Connection, resource: Resource, **values: object) -> bool:
 
 
 def want_released(conn: Connection, resource_id: str) -> bool:
-    asked = update(resources).where(resources.c.id == resource_id).values(wanted_released=1)
+    """What was told of it before, why it is left alone, is of no use to anybody then."""
+    released = {"wanted_released": 1, "told": None}
+    asked = update(resources).where(resources.c.id == resource_id).values(released)
     return conn.execute(asked).rowcount == 1
 
 
-def drop(conn: Connection, resource_id: str) -> None:
-    conn.execute(delete(resources).where(resources.c.id == resource_id))
+def drop(conn: Connection, resource: Resource, *, now_ms: int) -> None:
+    """Its record goes, not the number of its last launch."""
+    former_launches.note(conn, resource.id, resource.launch, now_ms=now_ms)
+    conn.execute(delete(resources).where(resources.c.id == resource.id))

@@ -161,13 +161,9 @@ def start_spark(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # noqa: TID251
 
     def launch(used: Archive | None) -> WarmSpark:
+        options, extra = java_options(scratch, used), conf or {}
         wanted = spark_conf(
-            jars,
-            java_options(scratch, used),
-            warehouse=warehouse,
-            master=master,
-            name=name,
-            extra=conf or {},
+            jars, options, warehouse=warehouse, master=master, name=name, extra=extra
         )
         return _launch(wanted, used, log_file)
 

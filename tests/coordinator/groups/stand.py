@@ -150,10 +150,21 @@ class Care:
             self.look()
 
     def register(
-        self, resource: str, launch: int, *, worker: str | None = None, group: str = GROUP
+        self,
+        resource: str,
+        launch: int,
+        *,
+        worker: str | None = None,
+        group: str = GROUP,
+        slots: int | None = None,
     ) -> None:
+        """With all the threads that were asked for, unless told otherwise."""
         now_ms, name = self.desk.clock.wall_ms(), worker or f"w-{resource}-{launch}"
-        told = Worker(name, group, 4, 1, "0", "host", 1, "app", now_ms, now_ms, resource, launch)
+        asked = self.read(resource)
+        slots = slots or (asked.threads if asked else 4)
+        told = Worker(
+            name, group, slots, 1, "0", "host", 1, "app", now_ms, now_ms, resource, launch
+        )
         with fenced(self.store, self.desk.term) as conn:
             register(conn, told, now_ms=now_ms)
 

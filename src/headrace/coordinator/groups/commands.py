@@ -13,13 +13,14 @@ from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
 from headrace.containers.launching import WorkerContainer
-from headrace.containers.properties import check_name
+from headrace.containers.properties import check_name as check_resource
 from headrace.coordinator.groups import checks, refusals
 from headrace.coordinator.groups.known import known_group, known_resource, known_worker
 from headrace.errors import Refused
 from headrace.model.groups.capacity import Keeping
 from headrace.model.groups.properties import launch_properties, table_defaults
 from headrace.model.ids import Ids
+from headrace.model.names import check_name
 from headrace.model.tables.schedule import SchedulingPolicy
 from headrace.store import group_users, groups, lake_lists, resources, wake, workers
 from headrace.store.groups import EXTERNAL, Group
@@ -79,7 +80,7 @@ class GroupCommands:
         return self._clock.wall_ms()
 
     def create(self, new: NewGroup) -> Group:
-        checks.check_name("group", new.name)
+        check_name("group", new.name)
         policy = checks.policy_of(new.name, new.policy) if new.policy else None
         checks.check_container(new.name, new.container, self._containers)
         checks.check_numbers(new.name, min_parallelism=new.min_parallelism, memory_mb=new.memory_mb)
@@ -155,7 +156,7 @@ class GroupCommands:
         """Ask for a further resource. `key` becomes its id: with the same one it is the same."""
         checks.check_threads(name, threads)
         resource_id = key or self._ids.new()
-        check_name("resource id", resource_id)  # containers name folders and pods by it
+        check_resource("resource id", resource_id)  # containers name folders and pods by it
 
         def work(conn: Connection) -> Resource:
             group = _locked(conn, name)

@@ -18,7 +18,8 @@ from headrace.coordinator.groups.look import (
     GAVE_UP,
     NOT_NEEDED,
     Look,
-    left_alone,
+    is_young,
+    why_left_alone,
 )
 from headrace.coordinator.options import GroupOptions
 from headrace.model.groups.capacity import Kept, shares
@@ -100,7 +101,9 @@ class Groups:
                 pass
             case Verdict.NOTICE:
                 resources.note(conn, resource, orphaned_since_ms=now_ms)
-                level = logging.INFO if self._is_young(resource) else logging.WARNING
+                grace_ms = self._options.auto_restart.grace_ms
+                young = is_young(resource, grace_ms, now_ms=now_ms)
+                level = logging.INFO if young else logging.WARNING
                 log.log(level, "resource has no worker", extra=facts)
             case Verdict.RECOVERED:
                 resources.note(conn, resource, orphaned_since_ms=None, attempts=0, told=None)
@@ -120,11 +123,6 @@ class Groups:
             case _:
                 assert_never(decision.verdict)
 
-    def _is_young(self, resource: Resource) -> bool:
-        """Whether it has only just been asked for, so that its worker may still boot."""
-        grace_ms = self._options.auto_restart.grace_ms
-        return self._clock.wall_ms() < (resource.launched_at_ms or 0) + grace_ms
-
     def _give_up(self, conn: Connection, resource: Resource) -> None:
         """Its container is asked to end whatever is left of it, then its record goes (R3)."""
         grace = span(self._options.auto_restart.grace_ms)
@@ -139,8 +137,7 @@ class Groups:
 
     def _say_once(self, conn: Connection, resource: Resource, verdict: Verdict) -> None:
         container = self._options.containers.get(resource.container)
-        by_user = container is not None and not container.supports.start
-        told = left_alone(verdict, resource.container, by_user=by_user)
+        told = why_left_alone(resource, verdict, container)
         if resource.told != told:
             resources.note(conn, resource, told=told)
             log.warning("resource left alone", extra={"resource": resource.id, "reason": told})

@@ -95,10 +95,16 @@ class Look:
     @property
     def changes(self) -> bool:
         """Whether anything is to be written."""
-        if self.to_drain or any(_is_news(*each) for each in self.decisions):
+        if self.to_drain or any(self._is_news(*each) for each in self.decisions):
             return True
         kept = self.kept
         return kept is not None and (kept.keeping != self.group.keeping or kept.request > 0)
+
+    def _is_news(self, resource: Resource, found: Decision) -> bool:
+        if found.verdict in SAID_ONCE:
+            container = self.container_of(resource.container)
+            return resource.told != why_left_alone(resource, found.verdict, container)
+        return found.verdict not in {Verdict.NOTHING, Verdict.WAIT}
 
     def container_of(self, name: str) -> WorkerContainer | None:
         return self._options.containers.get(name)
@@ -108,7 +114,7 @@ class Look:
         return Known(
             alive=resource.id in self.workers,
             released=resource.wanted_released,
-            orphaned_since_ms=resource.orphaned_since_ms,
+            orphaned_since_ms=self._believed(resource.orphaned_since_ms),
             started_at_ms=self._started_at_ms(resource),
             judged_from_ms=self._judged_from_ms(resource),
             attempts=resource.attempts,
@@ -117,10 +123,16 @@ class Look:
             needed=resource.id not in self._surplus,
         )
 
+    def _believed(self, at_ms: int | None) -> int | None:
+        """A moment that is further ahead than a grace period was written by a leader whose clock
+        was wrong; waiting for it may take years. A little ahead is any other leader's."""
+        ahead = at_ms is not None and at_ms > self.now_ms + self._options.auto_restart.grace_ms
+        return None if ahead else at_ms
+
     def _started_at_ms(self, resource: Resource) -> int | None:
         """From when its grace period counts. A start that waits for its turn, or for an answer of
         its container, is not replaced by the next one: that would count attempts nobody made."""
-        asked_at_ms = resource.launched_at_ms
+        asked_at_ms = self._believed(resource.launched_at_ms)
         if asked_at_ms is None or resource.step is not LaunchStep.INTENDED:
             return asked_at_ms
         return min(self.now_ms, asked_at_ms + START_MAX_MS)
@@ -172,11 +184,11 @@ class Look:
         worker = self.workers.get(resource.id)
         if worker is not None:
             draining = worker.drain_since_ms > 0 or resource.wanted_released
-            return Threads(resource.threads, registered=True, draining=draining)
+            return Threads(worker.slots, registered=True, draining=draining)
         if resource.wanted_released:
             return Threads(0)
         setting = self._options.auto_restart
-        young = self.now_ms < (resource.launched_at_ms or 0) + setting.grace_ms
+        young = is_young(resource, setting.grace_ms, now_ms=self.now_ms)
         booting = young and resource.step is not LaunchStep.FAILED
         waits = found.verdict in COMES_BACK and setting.enabled
         comes_back = (waits and self.known(resource).restartable) or self._is_healed(resource)
@@ -190,14 +202,19 @@ class Look:
         return resource.step is not LaunchStep.FAILED
 
 
-def _is_news(resource: Resource, found: Decision) -> bool:
-    if found.verdict in SAID_ONCE:
-        return resource.told is None
-    return found.verdict not in {Verdict.NOTHING, Verdict.WAIT}
+def is_young(resource: Resource, grace_ms: int, *, now_ms: int) -> bool:
+    """Whether it was started so lately that its worker may still boot."""
+    at_ms = resource.launched_at_ms or 0
+    return at_ms - grace_ms <= now_ms < at_ms + grace_ms
 
 
 def is_given_up(resource: Resource) -> bool:
     return resource.wanted_released and (resource.told or "").startswith(GAVE_UP)
+
+
+def why_left_alone(resource: Resource, verdict: Verdict, container: WorkerContainer | None) -> str:
+    by_user = container is not None and not container.supports.start
+    return left_alone(verdict, resource.container, by_user=by_user)
 
 
 def left_alone(verdict: Verdict, container: str, *, by_user: bool = False) -> str:

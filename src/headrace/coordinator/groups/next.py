@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from headrace.containers.launching import Supports
-from headrace.coordinator.groups.launching import DRAIN_MAX_MS
-from headrace.coordinator.groups.look import NOT_NEEDED, left_alone
+from headrace.coordinator.groups.due import DRAIN_MAX_MS
+from headrace.coordinator.groups.look import NOT_NEEDED, is_young, left_alone
+from headrace.coordinator.groups.telling import not_stopped
 from headrace.model.groups.capacity import Capacity, KeepSetting, keep
 from headrace.model.groups.orphans import AutoRestart, Decision, Known, Verdict, decide
 from headrace.model.groups.resource import LaunchStep
@@ -68,6 +69,8 @@ def of_worker(worker: Worker) -> Next:
 
 
 def _working(resource: Resource, worker: Worker, now_ms: int) -> Next:
+    if (failed := not_stopped(resource)) is not None:
+        return Next(_again(failed), because=resource.error)
     if resource.wanted_released:
         at_ms = (worker.drain_since_ms or now_ms) + DRAIN_MAX_MS
         late = span(at_ms - now_ms)
@@ -83,9 +86,15 @@ def _back(worker: Worker) -> str:
 
 def _going(resource: Resource, supports: Supports | None) -> str:
     why = f"{resource.told}; " if resource.told else ""
+    if supports is not None and (failed := not_stopped(resource)) is not None:
+        return f"{why}{_again(failed)}"
     if supports is None or not supports.stop:
         return f"{why}its record goes now"
     return f"{why}container {resource.container!r} stops it, then its record goes"
+
+
+def _again(failed: str) -> str:
+    return f"{failed}; tried again in a moment"
 
 
 def _starting(resource: Resource, setting: AutoRestart, supports: Supports) -> str:
@@ -141,7 +150,7 @@ def _then(resource: Resource, setting: AutoRestart) -> str:
 
 def _booting(resource: Resource, setting: AutoRestart, now_ms: int) -> str:
     """Of a start of which no end is known."""
-    young = now_ms < (resource.launched_at_ms or 0) + setting.grace_ms
+    young = is_young(resource, setting.grace_ms, now_ms=now_ms)
     started = resource.step is LaunchStep.STARTED and resource.error is None
     return f"launch {resource.launch} boots; " if young and started else ""
 
@@ -189,10 +198,10 @@ def of_group(
 
 def _keeping(group: Group, capacity: Capacity, setting: KeepSetting, *, now_ms: int) -> Next:
     floor, before = group.min_parallelism, group.keeping
-    at_ms = max(now_ms, before.next_at_ms)
+    at_ms = before.due_at_ms(setting, now_ms=now_ms)
     when = f"in {span(at_ms - now_ms)}" if at_ms > now_ms else "now"
     if before.effective is not None and at_ms > now_ms:
-        works = f"{before.effective} work" if before.effective else "none works"
+        works = f"{capacity.registered} work" if capacity.registered else "none works"
         return Next(
             f"the floor of {floor} was given up: {works}; tried again {when}", at_ms, before.reason
         )

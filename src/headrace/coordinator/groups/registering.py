@@ -10,12 +10,14 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from headrace.errors import LaunchOver, LaunchTaken
+from headrace.model.names import check_name
 from headrace.store import groups, resources, workers
 from headrace.store.workers import Worker
 
 
 def register(conn: Connection, worker: Worker, *, now_ms: int) -> None:
     """Add a worker, and its group if nobody has made it."""
+    check_name("group", worker.group)
     groups.add(conn, worker.group, now_ms=now_ms)
     if worker.resource_id is not None:
         _check_launch(conn, worker, worker.resource_id)

@@ -14,6 +14,7 @@ from headrace.errors import BadSetting, NotFound, Refused
 from headrace.jobfile.secrets import take_secrets
 from headrace.jobfile.suggest import hint
 from headrace.model.jobspec import REDACTED
+from headrace.model.names import check_name
 from headrace.store import catalogs, lake_lists, wake
 from headrace.store.catalogs import EMBEDDED_TYPE, Catalog, NewCatalog
 from headrace.store.engine import reading
@@ -181,7 +182,7 @@ def _check(
         checks.check_catalog_name(name)
         checks.check_properties(name, properties)
         checks.check_reach(name, kind, properties)
-    checks.check_name("group", group)
+    check_name("group", group)
     checks.check_defaults(f"catalog {name!r}", defaults)
     if table_filter:
         checks.check_filter(name, table_filter)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from headrace.coordinator.commands import NAME
 from headrace.errors import BadSetting
 from headrace.jobfile.suggest import hint
 from headrace.logs import is_secret
+from headrace.model.names import check_name
 from headrace.model.redaction import secret_places
 from headrace.model.tables.settings import PROPERTIES, OptimizingSettings
 
@@ -26,14 +26,6 @@ TYPES: Mapping[str, tuple[str, ...]] = {
 PROPERTIES_MAX = 100  # of one catalog
 VALUE_MAX = 4000  # characters
 FILTER_MAX = 500  # characters
-
-
-def check_name(what: str, name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise BadSetting(
-            f"{what} {name!r} can't be used; take up to 100 letters, digits, '.', '_' or '-', "
-            "beginning with a letter or a digit"
-        )
 
 
 def check_catalog_name(name: str) -> None:

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.tables import checks
 from headrace.coordinator.tables.catalog_commands import CatalogCommands
 from headrace.coordinator.tables.committing import may_land
 from headrace.coordinator.tables.known import known_table
 from headrace.errors import BadSetting, NotFound, Refused, Unavailable
 from headrace.jobfile.suggest import hint
 from headrace.model.ids import Ids
+from headrace.model.names import check_name
 from headrace.model.tables.schedule import OCCUPATION_WINDOW_MS
 from headrace.model.tables.settings import property_of
 from headrace.model.tables.status import (
@@ -259,7 +259,7 @@ def _check_room(conn: Connection, *, now_ms: int) -> None:
 
 
 def _check_blocker(name: str, reason: str, seconds: int) -> None:
-    checks.check_name("blocker name", name)
+    check_name("blocker name", name)
     if not BLOCK_MIN_S <= seconds <= BLOCK_MAX_S:
         raise BadSetting(
             f"a table can be blocked for {BLOCK_MIN_S} to {BLOCK_MAX_S} seconds, and not for "

@@ -21,6 +21,11 @@ class KeepSetting:
     check_interval_ms: int = 5 * MINUTE_MS
     max_attempts: int = 3
 
+    @property
+    def pause_max_ms(self) -> int:
+        """The longest that there can be between two requests."""
+        return max(self.check_interval_ms * self.max_attempts, LOWERED_RETRY_MS)
+
 
 @dataclass(frozen=True, slots=True)
 class Threads:
@@ -77,6 +82,12 @@ class Keeping:
     effective: int | None = None  # None: the floor itself
     reason: str | None = None
 
+    def due_at_ms(self, setting: KeepSetting, *, now_ms: int) -> int:
+        """When something is asked for again. No pause is longer than the longest: a later time was
+        written by a leader whose clock was ahead, or under another setting."""
+        believed = self.next_at_ms <= now_ms + setting.pause_max_ms
+        return max(now_ms, self.next_at_ms) if believed else now_ms
+
 
 @dataclass(frozen=True, slots=True)
 class Kept:
@@ -90,7 +101,7 @@ def keep(
     """What to ask for now, and how keeping stands afterwards."""
     if found.registered >= floor:
         return Kept(Keeping())
-    if now_ms < before.next_at_ms:
+    if now_ms < before.due_at_ms(setting, now_ms=now_ms):
         return Kept(before)
     missing = found.missing(floor)
     if missing == 0:
