@@ -57,7 +57,8 @@ def test_the_command_tells_no_secret(tmp_path: Path) -> None:
     key = "spark-conf.spark.hadoop.fs.s3a.secret.key"
     container = External(setting(tmp_path, "external"))
 
-    command = container.start(launch_of(1, **{key: "hidden"})).properties["command"]
+    uri = {"spark-conf.spark.sql.catalog.c.uri": "jdbc:postgresql://u:hidden@db/x"}
+    command = container.start(launch_of(1, **{key: "hidden"}, **uri)).properties["command"]
 
     assert TOKEN not in command
     assert "hidden" not in command

@@ -99,22 +99,25 @@ def test_the_token_comes_from_a_secret_and_stands_nowhere() -> None:
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "value"),
     [
-        "spark-conf.spark.hadoop.fs.s3a.secret.key",
-        "export.AWS_SECRET_ACCESS_KEY",
-        "export.AZURE_STORAGE_KEY",
-        "export.HEADRACE_TOKEN",
+        ("spark-conf.spark.hadoop.fs.s3a.secret.key", "x"),
+        ("export.AWS_SECRET_ACCESS_KEY", "x"),
+        ("export.AZURE_STORAGE_KEY", "x"),
+        ("export.HEADRACE_TOKEN", "x"),
+        ("spark-conf.spark.sql.catalog.c.uri", "jdbc:postgresql://u:x@db/y"),
+        ("export.DATABASE_URL", "postgresql://db/y?password=x"),
+        ("warehouse", "s3a://u:x@bucket/y"),
     ],
 )
-def test_a_secret_would_stand_in_the_deployment_and_is_refused(name: str) -> None:
+def test_a_secret_would_stand_in_the_deployment_and_is_refused(name: str, value: str) -> None:
     api = FakeKubernetes()
     told = f"property '{name}' holds a secret.* for all to read; .* from a Secret, in podTemplate"
 
     for asked in (
-        lambda: given(api, **{name: "x"}),
-        lambda: given(api).check("g", {name: "x"}, memory_mb=0),
-        lambda: given(api).start(launch_of(1, **{name: "x"})),
+        lambda: given(api, **{name: value}),
+        lambda: given(api).check("g", {name: value}, memory_mb=0),
+        lambda: given(api).start(launch_of(1, **{name: value})),
     ):
         with pytest.raises(BadSetting, match=told):
             asked()

@@ -87,6 +87,25 @@ def test_a_secret_of_spark_goes_by_a_file_that_only_its_owner_reads(tmp_path: Pa
     )
 
 
+def test_a_setting_with_a_secret_inside_goes_by_that_file_as_well(tmp_path: Path) -> None:
+    container = spark(
+        tmp_path,
+        **{
+            "spark-conf.spark.sql.catalog.c.uri": "jdbc:postgresql://u:hidden@db/x",
+            "spark-conf.spark.sql.catalog.d.uri": "jdbc:postgresql://db/y",
+        },
+    )
+    launch, path = launch_of(), tmp_path / "containers/c/r1/1" / SECRETS
+    with ended_after(container, launch):
+        container.start(launch)
+        line = psutil.Process(wait_until_works(container, launch)[0]).cmdline()
+
+        written = "spark.sql.catalog.c.uri=jdbc\\:postgresql\\://u\\:hidden@db/x\n"
+        assert path.read_text() == written
+    assert "hidden" not in " ".join(line)
+    assert "spark.sql.catalog.d.uri=jdbc:postgresql://db/y" in line
+
+
 def test_a_worker_without_a_cluster_takes_as_many_cores_as_threads(tmp_path: Path) -> None:
     made = ContainerSetting("local", {"export.PYTHONPATH": PATHS}, "f:1", tmp_path)
 

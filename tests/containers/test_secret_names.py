@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.containers.properties import is_secret
-from headrace.model.redaction import redacted
+from headrace.model.redaction import redacted, sounds_secret
 
 SECRET = """
 export.AZURE_STORAGE_KEY
@@ -16,7 +15,9 @@ export.GOOGLE_API_KEY
 export.KEY
 export.PGPASSWORD
 export.SIGNING-KEY
+export.SIGNING_KEY_2
 export.storageKey
+export.dbPwd
 KEY
 spark.hadoop.fs.azure.account.key.acct.dfs.core.windows.net
 spark.hadoop.fs.azure.sas.c.acct.blob.core.windows.net
@@ -33,6 +34,7 @@ PLAIN = """
 export.HADOOP_CONF_DIR
 export.KEYS
 export.KMS_KEY_ID
+spark.x.cacheKey
 export.MONKEY
 export.PYTHONPATH
 export.SSH_PUBLIC_KEY
@@ -52,12 +54,12 @@ spark.sql.shuffle.partitions
 
 @pytest.mark.parametrize("name", SECRET.split())
 def test_a_name_that_sounds_secret_is_taken_as_one(name: str) -> None:
-    assert is_secret(name)
+    assert sounds_secret(name)
 
 
 @pytest.mark.parametrize("name", PLAIN.split())
 def test_a_name_that_does_not_is_not(name: str) -> None:
-    assert not is_secret(name)
+    assert not sounds_secret(name)
 
 
 def test_the_key_of_a_storage_account_is_kept_out_of_what_others_said() -> None:

@@ -8,11 +8,11 @@ from dataclasses import asdict
 from sqlalchemy import Connection
 
 from headrace.containers.launching import Supports
-from headrace.containers.properties import is_secret
 from headrace.coordinator.groups import next as coming
 from headrace.coordinator.groups.look import Look
 from headrace.coordinator.options import Options
 from headrace.logs import REDACTED
+from headrace.model.redaction import blanked, sounds_secret
 from headrace.store import claims, given_up, groups, workers
 from headrace.store.groups import Group
 from headrace.store.resources import Resource
@@ -171,4 +171,7 @@ def _worker_view(worker: Worker, executions: Sequence[str], told: Mapping[str, s
 
 
 def shown(properties: Mapping[str, str]) -> dict[str, str]:
-    return {key: REDACTED if is_secret(key) else value for key, value in properties.items()}
+    """Without secrets, also those that an earlier version took."""
+    return {
+        key: REDACTED if sounds_secret(key) else blanked(value) for key, value in properties.items()
+    }

@@ -10,7 +10,6 @@ from headrace.containers.properties import (
     SPARK_CONF,
     ContainerSetting,
     Known,
-    is_secret,
     of_launch,
     with_prefix,
 )
@@ -21,6 +20,7 @@ from headrace.containers.worker_command import (
     worker_arguments,
 )
 from headrace.errors import Refused
+from headrace.model.redaction import holds_secret
 
 COMMAND = "command"
 TOKEN_FILE = "headrace.token"  # noqa: S105 - a file's name
@@ -55,14 +55,14 @@ class External:
         raise self._not_ours(launch, "be asked for its log", "it is where you started it")
 
     def command(self, launch: Launch) -> str:
-        """For a shell. A setting of Spark that sounds secret is left to the user's own files."""
+        """For a shell. A setting of Spark with a secret is left to the user's own files."""
         properties = of_launch(self._setting, launch)
         conf = with_prefix(properties, SPARK_CONF)
         arguments = worker_arguments(
             launch,
             master=properties.get("master") or local_master(launch),
             conf=with_memory(
-                {name: value for name, value in conf.items() if not is_secret(name)},
+                {name: value for name, value in conf.items() if not holds_secret(name, value)},
                 launch.memory_mb,
             ),
             warehouse=properties.get("warehouse"),

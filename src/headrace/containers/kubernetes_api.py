@@ -10,13 +10,13 @@ import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Protocol
 
+from headrace.containers.kubernetes_files import Json, check_kube_config, imported
 from headrace.errors import BadSetting, HeadraceError, Refused, Unavailable
+from headrace.model.redaction import redacted
 
-Json = dict[str, Any]
-REQUEST_TIMEOUT_S = 15.0
+REQUEST_TIMEOUT_S = 15.0  # of one call, which is not repeated here
 CONFLICT, NOT_FOUND, BAD_REQUEST = 409, 404, 400
 _WAYS_OUT = {
     401: "renew the credentials in the kubeconfig",
@@ -96,28 +96,26 @@ class OfficialClient:
 
 def _configuration(config: Any, kube_config: Path | None, *, place: str) -> Any:
     made: Any = importlib.import_module("kubernetes.client").Configuration()
+    default = Path(config.KUBE_CONFIG_DEFAULT_LOCATION).expanduser()
+    path = kube_config or (default if default.exists() else None)
+    if path is not None:
+        check_kube_config(path, place=place)
     try:
-        default = Path(config.KUBE_CONFIG_DEFAULT_LOCATION).expanduser()
-        if kube_config is not None or default.exists():
-            config.load_kube_config(str(kube_config or default), client_configuration=made)
+        if path is not None:
+            config.load_kube_config(str(path), client_configuration=made)
         else:
             config.load_incluster_config(client_configuration=made)
-    except (config.ConfigException, OSError) as error:
+    # The client looks into what it reads without asking what it is: a number as a certificate.
+    except (config.ConfigException, OSError, ValueError, TypeError, AttributeError) as error:
+        told = f"kubeconfig {path}: " if path is not None else ""
         raise BadSetting(
-            f"{place}: Kubernetes can not be reached: {error}; set kube-config-path to a "
-            "kubeconfig, or run the coordinator in a pod with a service account"
+            f"{place}: Kubernetes can not be reached: {told}{redacted(str(error))}; set "
+            "kube-config-path to a kubeconfig that kubectl takes, or run the coordinator in a pod "
+            "with a service account"
         ) from error
+    # By itself urllib3 would ask three times more, and so take four times REQUEST_TIMEOUT_S.
+    made.retries = False
     return made
-
-
-def imported(module: str, *, place: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise BadSetting(
-            f"{place}: a container of the kind kubernetes needs the Kubernetes client, which is "
-            "not installed; install headrace[kubernetes]"
-        ) from error
 
 
 def failures() -> tuple[type[Exception], ...]:

@@ -19,9 +19,9 @@ from headrace.containers.kubernetes_api import (
     OfficialClient,
     explained,
     failures,
-    imported,
     status_of,
 )
+from headrace.containers.kubernetes_files import pod_template
 from headrace.containers.kubernetes_manifest import (
     CONTAINER,
     CPU_FACTOR_MAX,
@@ -39,12 +39,12 @@ from headrace.containers.properties import (
     SPARK_CONF,
     ContainerSetting,
     Known,
-    is_secret,
     number,
     of_launch,
 )
 from headrace.containers.worker_command import check_heap
 from headrace.errors import Refused, Unavailable
+from headrace.model.redaction import secret_places, sounds_secret
 
 KNOWN = Known(
     "kubernetes",
@@ -57,7 +57,6 @@ KNOWN = Known(
     whole=("kube-config-path", "podTemplate"),
 )
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-TEMPLATE_BYTES_MAX = 1_000_000
 
 
 class KubernetesDeployments:
@@ -67,9 +66,10 @@ class KubernetesDeployments:
         KNOWN.check(setting)
         _check(setting)
         self._setting = setting
-        self._template = _pod_template(setting)
-        path = setting.properties.get("kube-config-path")
         place = f"{setting.place}: container {setting.name!r}"
+        template = setting.properties.get("podTemplate")
+        self._template = {} if template is None else pod_template(Path(template), place=place)
+        path = setting.properties.get("kube-config-path")
         self._api = api or OfficialClient(Path(path) if path else None, place=place)
         self._fails = failures()
 
@@ -195,28 +195,11 @@ def _check(setting: ContainerSetting) -> None:
 
 
 def _check_secrets(setting: ContainerSetting, properties: Mapping[str, str]) -> None:
-    """Both kinds end in the Deployment: as arguments of the worker, and as its variables."""
-    for name in properties:
-        if name.startswith((SPARK_CONF, EXPORT)) and is_secret(name):
+    """All of it ends in the Deployment, as arguments of the worker or as its variables."""
+    for name, value in properties.items():
+        named = name.startswith((SPARK_CONF, EXPORT)) and sounds_secret(name)
+        if named or secret_places(value):
             raise setting.wrong(
                 f"property {name!r} holds a secret, and would stand in the Deployment for all to "
                 "read; give it by a variable from a Secret, in podTemplate"
             )
-
-
-def _pod_template(setting: ContainerSetting) -> Json:
-    path = setting.properties.get("podTemplate")
-    if path is None:
-        return {}
-    yaml: Any = imported("yaml", place=setting.place)  # the client is made with it
-    try:
-        with Path(path).open("rb") as file:
-            found: Any = yaml.safe_load(file.read(TEMPLATE_BYTES_MAX))
-    except (OSError, yaml.YAMLError) as error:
-        raise setting.wrong(f"podTemplate {path} can not be read: {error}") from error
-    if not isinstance(found, dict):
-        raise setting.wrong(f"podTemplate {path} is no pod template; expected metadata and spec")
-    whole: Json = found  # pyright: ignore[reportUnknownVariableType]
-    # A whole PodTemplate or Pod, or only what stands in one.
-    template: Json = whole.get("template", whole)
-    return {key: value for key, value in template.items() if key in {"metadata", "spec"}}

@@ -3,7 +3,7 @@
 pyspark starts the JVM of a driver by `spark-submit` in client mode, from SPARK_HOME or from the
 pyspark package. So a worker against spark://, yarn or k8s:// is the same process with another
 master. `spark-submit` takes settings on its command line, which every user of a machine can read:
-those that sound secret go by a file that only its owner reads.
+those that sound secret, or have a secret inside, go by a file that only its owner reads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from headrace.containers.properties import (
     ContainerSetting,
     Known,
     flag,
-    is_secret,
     of_launch,
     with_prefix,
 )
@@ -32,6 +31,7 @@ from headrace.containers.worker_command import (
     with_memory,
     worker_arguments,
 )
+from headrace.model.redaction import holds_secret
 
 LOCAL = Known("local", ("master", "warehouse"), whole=("supports-restart",))
 SPARK = Known(
@@ -108,15 +108,15 @@ def _preparing(setting: ContainerSetting, program: Sequence[str]) -> Prepare:
     def prepare(launch: Launch, folder: Path) -> Prepared:
         properties = of_launch(setting, launch)
         conf = with_memory(with_prefix(properties, SPARK_CONF), launch.memory_mb)
+        secret = {name: value for name, value in conf.items() if holds_secret(name, value)}
         arguments = worker_arguments(
             launch,
             master=properties.get("master") or local_master(launch),
-            conf={name: value for name, value in conf.items() if not is_secret(name)},
+            conf={name: value for name, value in conf.items() if name not in secret},
             home=str(setting.home.absolute()),
             warehouse=properties.get("warehouse"),
             folder=folder,
         )
-        secret = {name: value for name, value in conf.items() if is_secret(name)}
         return Prepared([*program, *arguments], _environment(properties, secret, folder))
 
     return prepare

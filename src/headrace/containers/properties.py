@@ -10,23 +10,13 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from string import digits
 
-from headrace import logs
 from headrace.containers.launching import Launch, WorkerContainer
 from headrace.errors import BadSetting
 from headrace.jobfile.suggest import nearest
 
 EXPORT = "export."  # export.NAME: a variable of the worker's environment
 SPARK_CONF = "spark-conf."  # spark-conf.NAME: a setting of Spark
-# Its spark.redaction.regex, as it is when nobody changes it.
-REDACTED_BY_SPARK = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
-# my-key, storageKey, KEY_2; not a key's id or its file, nor one that names columns or is public.
-_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_NO_WORD = re.compile(r"[^a-z0-9]+")
-_PLAIN_KEYS = frozenset(
-    {"primary", "foreign", "unique", "partition", "sort", "order", "group", "join", "row", "public"}
-)
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 NAME_RULE = "1 to 63 letters, digits, dots, dashes and underscores, the first a letter or digit"
 _YES_NO = {"true": True, "false": False}
@@ -138,21 +128,6 @@ def number(
     if not 0 < value <= most:
         raise setting.wrong(problem)
     return value
-
-
-def is_secret(name: str) -> bool:
-    """Whether a property, a setting of Spark or a variable sounds secret, so that its value stands
-    where only its owner reads: we redact it, or Spark does, or it is a key."""
-    known = logs.is_secret(name) or REDACTED_BY_SPARK.search(name) is not None
-    return known or _is_key(name)
-
-
-def _is_key(name: str) -> bool:
-    words = _NO_WORD.split(_HUMP.sub("_", name).lower())
-    while len(words) > 1 and words[-1].isdecimal():  # the second of two
-        words.pop()
-    whose = words[-2] if len(words) > 1 else ""
-    return words[-1].rstrip(digits) == "key" and whose not in _PLAIN_KEYS
 
 
 def check_name(kind: str, name: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 from headrace.logs import REDACTED, is_secret
-from headrace.model.redaction import secret_places
+from headrace.model.redaction import blanked, secret_places
 
 SECRET_CHARS_MIN = 4  # a shorter one may stand in any word
 
@@ -21,7 +21,7 @@ class Redactor:
         long = (secret for secret in found if len(secret) >= SECRET_CHARS_MIN)
         self._secrets: Sequence[str] = sorted(long, key=len, reverse=True)
         self._shown = {
-            key: REDACTED if is_secret(key) else self.text(_blanked(value))
+            key: REDACTED if is_secret(key) else self.text(blanked(value))
             for key, value in properties.items()
         }
 
@@ -40,10 +40,3 @@ def _inside(value: str) -> set[str]:
     """Passwords that stand in a URI, as it is written and as it is meant."""
     found = {value[first:last] for first, last in secret_places(value)}
     return found | {unquote(secret) for secret in found} | {one.strip("{}") for one in found}
-
-
-def _blanked(value: str) -> str:
-    """Without its secrets, however short they are."""
-    for first, last in sorted(secret_places(value), reverse=True):
-        value = f"{value[:first]}{REDACTED}{value[last:]}"
-    return value

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from headrace.containers.properties import is_secret
-from headrace.coordinator.commands import NAME
 from headrace.coordinator.tables.checks import check_defaults
 from headrace.errors import BadSetting
 from headrace.jobfile.suggest import hint
 from headrace.model.groups.capacity import THREADS_MAX
+from headrace.model.redaction import secret_places, sounds_secret
 from headrace.model.tables.schedule import SchedulingPolicy
 from headrace.model.tables.settings import property_of
 from headrace.store.groups import EXTERNAL
@@ -18,14 +17,6 @@ PARALLELISM_MAX = 100_000  # threads of a group
 MEMORY_MB_MAX = 16_000_000
 PROPERTIES_MAX = 100  # of one group
 VALUE_MAX = 4000  # characters
-
-
-def check_name(what: str, name: str) -> None:
-    if not NAME.fullmatch(name):
-        raise BadSetting(
-            f"{what} {name!r} can't be used; take up to 100 letters, digits, '.', '_' or '-', "
-            "beginning with a letter or a digit"
-        )
 
 
 def check_container(group: str, container: str, known: Collection[str]) -> None:
@@ -64,11 +55,20 @@ def check_properties(group: str, properties: Mapping[str, str]) -> None:
                 f"property {name[:100]!r} of group {group!r} can't be used; a name and a value "
                 f"have up to {VALUE_MAX} characters, and none of them is NUL"
             )
-        if is_secret(name):
-            raise BadSetting(
-                f"property {name!r} of group {group!r} sounds secret, and a group's properties are "
-                "shown to everybody; set it for the container, in the file that --containers names"
-            )
+        _check_no_secret(group, name, value)
+
+
+def _check_no_secret(group: str, name: str, value: str) -> None:
+    if sounds_secret(name):
+        problem = "sounds secret"
+    elif secret_places(value):
+        problem = "has a secret inside of its value, such as the password of a URI"
+    else:
+        return
+    raise BadSetting(
+        f"property {name!r} of group {group!r} {problem}, and a group's properties are shown to "
+        "everybody; set it for the container, in the file that --containers names"
+    )
 
 
 def check_table_defaults(group: str, defaults: Mapping[str, str]) -> None:
