@@ -27,6 +27,8 @@ from tests.crash.jobs import csv, find_metadata, ids_in
 from tests.crash.lake import leftovers
 
 NAMESPACE = "ends"
+# What a process of the table has staged just now would be taken for something that a job left.
+LEFT_ALONE = 'iceberg.table.auto-create-props { "self-optimizing.enabled" = "false" }'
 STATE = (jobs, pipelines, tasks, epochs, ready_sources, job_secrets, job_logs)
 MARKS = ("headrace.mark.", "headrace.aborted.")
 OPTIMIZING = ".0.optimize"  # in the marks of a table's own processes, which stay with the table
@@ -71,7 +73,7 @@ class Targets:
         return [
             csv([of], self.folder),
             self._database.sink(of, self.name),
-            f'Iceberg {{ plugin_input = "{of}", {self._in_lake} }}',
+            f'Iceberg {{ plugin_input = "{of}", {self._in_lake}, {LEFT_ALONE} }}',
         ]
 
     def source_in_lake(self, output: str) -> str:
