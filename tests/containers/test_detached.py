@@ -14,7 +14,7 @@ import pytest
 
 from headrace.containers import claims, detached
 from headrace.containers.detached import DetachedWorkers
-from headrace.containers.launching import Launch, Launched, LaunchState, LaunchStatus
+from headrace.containers.launching import Launch, Launched, LaunchState, LaunchStatus, Withdrawn
 from headrace.errors import Refused, Unavailable
 from tests.cli.machine import environment, is_gone, wait_until
 from tests.containers.launches import (
@@ -202,7 +202,7 @@ def test_one_that_never_begins_is_given_up_and_can_not_begin_later(
 
     for pid in started(container, launch):
         wait_until(lambda pid=pid: is_gone(pid), "it is gone")
-    with pytest.raises(Refused, match="never started again"):
+    with pytest.raises(Withdrawn, match="never started again"):
         container.start(launch)
 
 

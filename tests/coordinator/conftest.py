@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from sqlalchemy import Engine
 
@@ -11,5 +13,7 @@ from tests.fakes import FakeClock
 
 
 @pytest.fixture
-def desk(store: Engine, clock: FakeClock, term: Term) -> Desk:
-    return Desk(store, clock, term)
+def desk(store: Engine, clock: FakeClock, term: Term) -> Iterator[Desk]:
+    made = Desk(store, clock, term)
+    with made.ending:
+        yield made

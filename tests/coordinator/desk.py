@@ -7,6 +7,7 @@ worker, the number of its last sync and the last answer it saw.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain, count
 
@@ -67,6 +68,7 @@ class Desk:
         self.ids = CountedIds()
         self.commands = Commands(store, clock, self.ids)
         self.rung: list[str] = []
+        self.ending = ExitStack()  # closed with the test
         self._keys = count(1)
         self._scripted: dict[str, _Scripted] = {}
         self._begin(term)

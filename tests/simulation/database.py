@@ -140,7 +140,8 @@ class Database:
         for table in reversed(metadata.sorted_tables):  # cheaper than a new store
             if table.name != "facts":
                 sqlite3.Connection.execute(self.wire, f"DELETE FROM {table.name}")
-        sqlite3.Connection.execute(self.wire, "DELETE FROM facts WHERE name LIKE 'given_up.%'")
+        # Facts of the store itself stay; those of what was in it are named after that.
+        sqlite3.Connection.execute(self.wire, "DELETE FROM facts WHERE name LIKE '%.%'")
         self.wire.set_trace_callback(self.wire.trace)
         self.wire.faults, self.wire.committed = faults, committed
         self.wire.digest = hashlib.blake2b(digest_size=16)

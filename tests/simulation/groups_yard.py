@@ -143,6 +143,8 @@ class Yard:
         key = (launch.resource, launch.number)
         if key in self._ground.live:
             return LaunchStatus(LaunchState.RUNNING)
+        if key in self._landed and not self._supports.restart and key not in self._withdrawn:
+            return LaunchStatus(LaunchState.RUNNING, said="Killed, and started again")
         if key in self._landed:
             return LaunchStatus(LaunchState.ENDED, -9, "Killed")
         return LaunchStatus(LaunchState.UNKNOWN)

@@ -31,6 +31,7 @@ from headrace.containers.launching import (
     LaunchState,
     LaunchStatus,
     Supports,
+    Withdrawn,
 )
 from headrace.containers.properties import ContainerSetting, check_name
 from headrace.containers.sessions import KILL_WAIT_S, POLL_S, SWEEPS_MAX
@@ -92,7 +93,7 @@ class DetachedWorkers:
         folder = self.folder(launch)
         claim = claims.read(folder) or self._spawn(launch, folder)
         if claim.withdrawn:
-            raise Refused(
+            raise Withdrawn(
                 f"launch {launch.number} of resource {launch.resource!r} was stopped before its "
                 "worker had begun, and is never started again; the next one has a new number"
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from headrace.errors import Unavailable
+from headrace.errors import Refused, Unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,11 @@ class Elsewhere(Unavailable):
     Or it did: that machine may be gone, or have another name by now. Whoever waits for its end may
     wait for ever; a launch that a later one followed is refused when it registers, and ends.
     """
+
+
+class Withdrawn(Refused):
+    """A launch was taken back before its worker had begun: this number is never started any more,
+    and another one can be."""
 
 
 class LaunchState(StrEnum):
@@ -88,7 +93,8 @@ class WorkerContainer(Protocol):
     def start(self, launch: Launch) -> Launched:
         """Start a worker. Said again for the same launch, it finds the one that was started.
 
-        Raises HeadraceError with the way out when it can't be started.
+        Raises HeadraceError with the way out when it can't be started; Unavailable when it may
+        come up all the same, Withdrawn when only another number can be started.
         """
         ...
 

@@ -44,6 +44,7 @@ class Place:
     supports: Supports = field(default_factory=Supports)
     started: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     stopped: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
+    gone: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])  # deleted by others
     asked: list[Launch] = field(default_factory=list[Launch])
     error: Exception | None = None
     found: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -66,7 +67,10 @@ class Place:
         self.stopped.append((launch.resource, launch.number))
 
     def status(self, launch: Launch) -> LaunchStatus:
-        del launch
+        if (launch.resource, launch.number) in self.gone:
+            return LaunchStatus(LaunchState.UNKNOWN, said="there is no such Deployment")
+        if not self.supports.restart:  # it sees to it
+            return LaunchStatus(LaunchState.RUNNING, said="Killed")
         return LaunchStatus(LaunchState.ENDED, 137, "Killed")
 
     def logs(self, launch: Launch, *, lines: int) -> Sequence[str]:
@@ -88,7 +92,14 @@ class Care:
         self.setting = AutoRestart(enabled, max_retries, GRACE_S * 1000)
         self.keep = keep or KeepSetting()
         self.trusted = True
+        self._led: list[Launching] = []
+        desk.ending.callback(self.end)
         self.begin()
+
+    def end(self) -> None:
+        """No thread outlives its test, and its store."""
+        for each in self._led:
+            each.stop(wait=True)
 
     def begin(self) -> None:
         """As a leader begins: with nothing but the store."""
@@ -99,6 +110,7 @@ class Care:
         self.launching = Launching(
             self.store, self.desk.term, self.desk.clock, options, trusted=lambda: self.trusted
         )
+        self._led.append(self.launching)
 
     @property
     def store(self) -> Engine:

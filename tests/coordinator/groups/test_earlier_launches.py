@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from headrace.containers.launching import Elsewhere, Launch
-from headrace.coordinator.groups.launching import ASK_PAUSE_S
+from headrace.coordinator.groups.asking import ASK_PAUSE_S
 from headrace.errors import Unavailable
 from headrace.store import resources
 from headrace.store.engine import writing

@@ -10,6 +10,7 @@ from headrace.containers.launching import Supports
 from headrace.coordinator.groups.look import NOT_NEEDED
 from headrace.errors import HeadraceError
 from headrace.model.groups.capacity import KeepSetting
+from headrace.model.groups.resource import LaunchStep
 from tests.coordinator.desk import Desk
 from tests.coordinator.groups.stand import GRACE_S, Care, Place
 
@@ -151,6 +152,35 @@ def test_what_its_container_heals_is_not_asked_for_again_however_long_it_takes(
 
     assert [each.threads for each in care.all()] == [FLOOR]
     assert care.read_group().keeping.effective is None
+
+
+@pytest.mark.req("R5", "R6")
+@pytest.mark.parametrize("enabled", [True, False])
+def test_what_its_container_can_heal_no_more_is_asked_for_again_and_its_record_stays(
+    desk: Desk, *, enabled: bool
+) -> None:
+    """Somebody has deleted the Deployment."""
+    place = Place(supports=HEALS)
+    care = Care(desk, place, enabled=enabled)
+    care.group(min_parallelism=FLOOR)
+    care.look()
+    [made] = care.all()
+    care.register(made.id, 1)
+    care.looks(seconds=HOUR_S, step_s=60)
+    place.gone.add((made.id, 1))
+    care.die(f"w-{made.id}-1")
+
+    care.looks(seconds=60)
+
+    [gone] = [each for each in care.all() if each.id == made.id]
+    [other] = [each for each in care.all() if each.id != made.id]
+    assert (gone.attempts, gone.wanted_released, other.threads) == (0, False, FLOOR)
+    assert gone.error == "there is no such Deployment"
+
+    place.gone.clear()  # and made it anew
+    care.register(made.id, 1)
+    care.look()
+    assert care.there(made.id).step is LaunchStep.STARTED
 
 
 @pytest.mark.req("R5", "R6")

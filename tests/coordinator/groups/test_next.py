@@ -106,6 +106,9 @@ def test_a_start_that_is_under_way_is_told_as_such() -> None:
 
     assert first.said == "container 'local' is asked to start it now"
     assert again.said == "restart 1 of 5 now: container 'local' is asked to start it"
+    heals = Place(supports=Supports(restart=False))
+    refused = told(heals, step=LaunchStep.INTENDED, attempts=0, error="no room")
+    assert refused.said == "container 'local' is asked to start it again in a moment"
     by_user = Place(supports=Supports(start=False, restart=False))
     assert "`headrace group show g` has the command" in told(by_user, step=LaunchStep.INTENDED).said
 
@@ -131,7 +134,7 @@ def test_what_the_floor_needs_no_more_is_told_to_go() -> None:
 def test_a_container_that_heals_itself_is_left_to_it() -> None:
     said = told(Place(supports=Supports(restart=False)))
 
-    assert said.said.startswith("its container 'local' heals itself, so nobody else starts it")
+    assert said.said.startswith("its container 'local' does not have it started again by us")
     assert said.at_ms is None
 
 

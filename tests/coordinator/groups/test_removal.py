@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+from logging import LogRecord
+from pathlib import Path
+
 import pytest
 
-from headrace.containers.launching import Launch, Supports
+from headrace.api.group_views import resource_view
+from headrace.containers.kubernetes_deployment import KubernetesDeployments
+from headrace.containers.launching import Launch, Launched, Supports, Withdrawn
+from headrace.containers.properties import ContainerSetting
+from headrace.coordinator.groups.asking import ASK_PAUSE_S
 from headrace.coordinator.groups.commands import GroupCommands
-from headrace.coordinator.groups.launching import ASK_PAUSE_S
+from headrace.coordinator.options import GroupOptions, Options
 from headrace.errors import BadSetting, LaunchOver, Unavailable
 from headrace.model.groups.resource import LaunchStep
 from headrace.store import claims, groups, resources, workers
 from headrace.store.engine import reading, writing
+from tests.containers.fake_kubernetes import FakeKubernetes, refusal
 from tests.coordinator.desk import Desk
 from tests.coordinator.groups.stand import GRACE_S, GROUP, Care, Place
 
@@ -52,6 +62,59 @@ def test_a_stop_that_breaks_off_is_said_again_after_a_pause(
     assert 2 <= len(asked) <= 3
     care.looks(seconds=ASK_PAUSE_S * 2, step_s=1)
     assert place.stopped == [("r1", 1)]
+
+
+class Forbids(FakeKubernetes):
+    """Whose owner did not give us the right to delete."""
+
+    def delete_namespaced_deployment(self, name: str, namespace: str) -> None:
+        raise refusal(403, "Forbidden", f"{name} in {namespace} may not be deleted by you")
+
+
+def said_of(care: Care, caplog: pytest.LogCaptureFixture) -> tuple[str, list[LogRecord]]:
+    """What comes next, as it is shown, and the warnings about stops."""
+    options = Options(store_url="", address="", groups=GroupOptions(containers=care.places))
+    with reading(care.store) as conn:
+        told = resource_view(conn, care.there(), options, now_ms=care.desk.clock.wall_ms())
+    return told.next, [each for each in caplog.records if each.getMessage() == "stop failed"]
+
+
+@pytest.mark.req("R3")
+@pytest.mark.parametrize("registered", [True, False])
+def test_a_stop_that_is_refused_is_told_where_people_look_and_logged_once(
+    desk: Desk, caplog: pytest.LogCaptureFixture, *, registered: bool
+) -> None:
+    setting = ContainerSetting("pods", {"image": "i"}, "c:1", Path("home"), None)
+    care = Care(desk)
+    care.places["pods"] = KubernetesDeployments(setting, Forbids())
+    care.begin()
+    care.group()
+    care.resource(container="pods")
+    care.look()
+    if registered:
+        care.register("r1", 1)
+    care.group(wanted_removed=1)
+
+    care.looks(seconds=ASK_PAUSE_S * 5)
+
+    told, logged = said_of(care, caplog)
+    assert re.search(r"could not be stopped: .* may not be deleted by you; .*\(RBAC\)", told)
+    assert told.endswith("; tried again in a moment")
+    assert [(each.levelname, each.exc_info) for each in logged] == [("WARNING", None)]
+
+
+@pytest.mark.req("R3")
+def test_how_a_worker_ended_is_not_taken_for_a_stop_that_was_refused(
+    care: Care, caplog: pytest.LogCaptureFixture
+) -> None:
+    care.resource()
+    care.look()
+    with writing(care.store) as conn:
+        resources.note(conn, care.there(), error="exit code 137, Killed", wanted_released=1)
+
+    told, _ = said_of(care, caplog)
+
+    assert told == "container 'local' stops it, then its record goes"
 
 
 def holds_one(*_: object) -> list[str]:
@@ -97,6 +160,50 @@ def test_a_first_start_that_fails_in_a_container_that_heals_itself_is_asked_agai
 
     assert place.started == [("r1", 1)]
     assert care.there().step is LaunchStep.STARTED
+
+
+@dataclass(slots=True)
+class Withdraws(Place):
+    """The worker of the first launch does not begin in time, so that it never may any more."""
+
+    def start(self, launch: Launch) -> Launched:
+        if launch.number > 1:
+            return Place.start(self, launch)
+        self.asked.append(launch)
+        if len(self.asked) == 1:
+            raise Unavailable("it had not begun after 60 s")
+        raise Withdrawn("launch 1 was stopped before its worker had begun")
+
+
+@pytest.mark.req("R4", "R6")
+def test_a_first_launch_that_was_withdrawn_is_followed_by_another_and_is_no_attempt(
+    desk: Desk,
+) -> None:
+    place = Withdraws(supports=Supports(restart=False))
+    care = Care(desk, place)
+    care.group()
+    care.resource()
+    care.look()
+    assert care.there().error == "it had not begun after 60 s"
+
+    care.looks(seconds=ASK_PAUSE_S * 3)
+
+    assert place.started == [("r1", 2)]
+    assert (care.there().attempts, care.there().step) == (0, LaunchStep.STARTED)
+
+
+@pytest.mark.req("R4")
+def test_where_we_start_again_a_launch_that_was_withdrawn_is_an_attempt(
+    desk: Desk, place: Place
+) -> None:
+    care = Care(desk, place)
+    place.error = Withdrawn("launch 1 was stopped before its worker had begun")
+    care.group()
+    care.resource()
+
+    care.looks(seconds=ASK_PAUSE_S * 3)
+
+    assert (care.there().launch, care.there().step) == (1, LaunchStep.FAILED)
 
 
 def test_a_worker_of_another_group_is_refused(care: Care) -> None:

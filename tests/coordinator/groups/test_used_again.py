@@ -137,7 +137,7 @@ def test_why_a_resource_is_left_alone_is_said_anew_when_the_reason_changes(desk:
     care.group()
     care.resource()
     care.looks(seconds=20)
-    assert "heals itself" in (care.there().told or "")
+    assert "started again by us" in (care.there().told or "")
 
     care.places.clear()
     care.begin()

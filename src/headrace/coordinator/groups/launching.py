@@ -20,6 +20,7 @@ from headrace.containers.launching import (
     Elsewhere,
     Launch,
     Launched,
+    LaunchState,
     Withdrawn,
     WorkerContainer,
 )
@@ -74,8 +75,8 @@ class Launching:
             self._asking.ask(resource, what)
         self._note_waiting([each for each, what in due if what is What.START])
 
-    def stop(self) -> None:
-        self._asking.stop()
+    def stop(self, *, wait: bool = False) -> None:
+        self._asking.stop(wait=wait)
 
     def wait(self, timeout_s: float) -> None:
         """Until all that was asked is answered; for tests, and for a clean end."""
@@ -107,10 +108,8 @@ class Launching:
                 case _:
                     assert_never(what)
         except Exception as error:  # noqa: BLE001  whatever it is, it is told, and asked again
-            told = (
-                "launching broken off" if isinstance(error, HeadraceError) else "launching failed"
-            )
-            self._telling.tell(told, resource, error, what=what)
+            how = "broken off" if isinstance(error, HeadraceError) else "failed"
+            self._telling.tell(f"launching {how}", resource, error, what=what)
             self._asking.pause(resource, what)
 
     def _launch(self, resource: Resource) -> tuple[WorkerContainer, Launch]:
@@ -125,7 +124,7 @@ class Launching:
                 facts = {"resource": resource.id, "reason": "another coordinator leads by now"}
                 log.warning("launching broken off", extra=facts)
                 return
-            found = container.start(launch)
+            found = self._begin(container, launch)
         except Exception as error:  # noqa: BLE001  it counts as an attempt, whatever it is (R4)
             self._failed(container, resource, error)
             return
@@ -137,6 +136,13 @@ class Launching:
         if resource.attempts:
             self._metrics.restarts.inc()
         log.info("launched", extra={"resource": resource.id, "launch": resource.launch})
+
+    def _begin(self, container: WorkerContainer, launch: Launch) -> Launched:
+        try:
+            return container.start(launch)
+        except Unavailable:
+            self._due.broke_off(launch.resource)
+            raise
 
     def _record(self, resource: Resource, found: Launched) -> bool:
         """False: no record is of this launch any more, so nobody will ask about it."""
@@ -156,7 +162,7 @@ class Launching:
 
     def _end_unknown(self, container: WorkerContainer, launch: Launch) -> None:
         facts = {"resource": launch.resource, "launch": launch.number}
-        log.warning("launched what is not wanted any more", extra=facts)
+        log.warning("started what is not wanted any more", extra=facts)
         if not container.supports.stop:
             return  # its worker is refused when it registers, and ends
         try:
@@ -167,8 +173,6 @@ class Launching:
     def _failed(self, container: WorkerContainer, resource: Resource, error: Exception) -> None:
         self._telling.tell("launch failed", resource, error)
         self._metrics.launch_failures.inc()
-        if isinstance(error, Unavailable):
-            self._due.broke_off(resource)
         told = reason_of(error)
         if container.supports.restart:
             self._write(lambda conn: resources.failed(conn, resource, told))
@@ -235,7 +239,11 @@ class Launching:
         found = container.status(launch)
         self._telling.went_well(resource)
         error = end_of(found)
-        if error and error != resource.error:
+        if found.state is not LaunchState.RUNNING and not container.supports.restart:
+            # Its container has nothing that it could heal, and nobody starts it again (R6). So it
+            # no longer counts as coming back: the floor may ask for another one.
+            self._write(lambda conn: resources.failed(conn, resource, error))
+        elif error and error != resource.error:
             self._write(lambda conn: resources.note(conn, resource, error=error))
 
     def _write(self, work: Callable[[Connection], bool]) -> bool:

@@ -227,6 +227,6 @@ def left_alone(verdict: Verdict, container: str, *, by_user: bool = False) -> st
     if by_user:
         return f"its container {container!r} leaves starting to you; nobody else starts it"
     return (
-        f"its container {container!r} heals itself, so nobody else starts it; release the "
+        f"its container {container!r} does not have it started again by us; release the "
         "resource if it does not come back"
     )

@@ -106,6 +106,8 @@ def _starting(resource: Resource, setting: AutoRestart, supports: Supports) -> s
     asked = f"container {resource.container!r} is asked to start it"
     if resource.attempts:
         return f"restart {resource.attempts} of {setting.max_retries} now: {asked}"
+    if resource.error is not None and not supports.restart:  # it was asked, and is until it does
+        return f"{asked} again in a moment"
     return f"{asked} now"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from sqlalchemy import Connection
 
 from headrace.errors import LaunchOver, LaunchTaken
+from headrace.model.groups.resource import LaunchStep
 from headrace.model.names import check_name
 from headrace.store import groups, resources, workers
 from headrace.store.workers import Worker
@@ -36,4 +37,13 @@ def _check_launch(conn: Connection, worker: Worker, resource_id: str) -> None:
     other = workers.of_resource(conn, resource_id)
     if other is not None and other.id != worker.id and other.launch == worker.launch:
         raise LaunchTaken(f"{told}, and worker {other.id} is registered for that")
-    resources.note(conn, resource, orphaned_since_ms=None, attempts=0, told=None, error=None)
+    failed = resource.step is LaunchStep.FAILED  # and somebody has brought it up all the same
+    resources.note(
+        conn,
+        resource,
+        step=LaunchStep.STARTED if failed else resource.step,
+        orphaned_since_ms=None,
+        attempts=0,
+        told=None,
+        error=None,
+    )

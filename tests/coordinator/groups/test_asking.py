@@ -1,0 +1,272 @@
+"""What is asked of containers: one thing about a resource at a time, and no place holds up another.
+
+A start can't be fenced: whatever is said beside it may come before it, and leave a worker that
+nobody knows of (R8). And a start that nobody was asked for is no attempt (R4).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from headrace.containers.kubernetes_api import Json
+from headrace.containers.kubernetes_deployment import KubernetesDeployments
+from headrace.containers.launching import Launch, Launched, LaunchStatus, Supports
+from headrace.containers.properties import ContainerSetting
+from headrace.coordinator.groups.asking import ANSWER_MAX_S, AT_ONCE_MAX, LOOKS_AT_ONCE_MAX
+from headrace.coordinator.groups.due import LANDS_MAX_S
+from headrace.coordinator.groups.look import START_MAX_MS
+from headrace.errors import Refused, Unavailable
+from headrace.model.groups.resource import LaunchStep
+from headrace.store import resources
+from headrace.store.engine import writing
+from tests.cli.machine import wait_until
+from tests.containers.fake_kubernetes import FakeKubernetes
+from tests.coordinator.desk import Desk
+from tests.coordinator.groups.stand import GRACE_S, WAIT_S, Care, Place
+
+START_MAX_S = START_MAX_MS / 1000
+BESIDE_S = 0.5  # a question beside another is answered by then
+
+
+class SlowCluster(FakeKubernetes):
+    """Whose creations take until the gate is opened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate, self.inside = threading.Event(), threading.Event()
+        self.deletes = 0  # asked for
+
+    def delete_namespaced_deployment(self, name: str, namespace: str) -> None:
+        self.deletes += 1
+        super().delete_namespaced_deployment(name, namespace)
+
+    def create_namespaced_deployment(self, namespace: str, body: Json) -> Json:
+        self.inside.set()
+        assert self.gate.wait(WAIT_S), "the gate was never opened"
+        return super().create_namespaced_deployment(namespace, body)
+
+
+@pytest.fixture
+def cluster() -> Iterator[SlowCluster]:
+    made = SlowCluster()
+    yield made
+    made.gate.set()
+
+
+@pytest.fixture
+def pods(cluster: SlowCluster) -> KubernetesDeployments:
+    setting = ContainerSetting("pods", {"image": "i"}, "c:1", Path("home"), None)
+    return KubernetesDeployments(setting, cluster)
+
+
+def starting(desk: Desk, cluster: SlowCluster, pods: KubernetesDeployments) -> Care:
+    """A leader whose start is under way."""
+    care = Care(desk)
+    care.places["pods"] = pods
+    care.begin()
+    care.group()
+    care.look()  # what it finds at first may be asked for by the leader before
+    care.resource(container="pods")
+    care.decide()
+    care.launching.run()
+    assert cluster.inside.wait(WAIT_S)
+    return care
+
+
+def release(care: Care) -> None:
+    with writing(care.store) as conn:
+        resources.want_released(conn, "r1")
+
+
+@pytest.mark.req("R8")
+def test_a_release_while_its_start_is_under_way_leaves_nothing_without_a_record(
+    desk: Desk, cluster: SlowCluster, pods: KubernetesDeployments
+) -> None:
+    care = starting(desk, cluster, pods)
+    release(care)
+
+    care.launching.run()
+    with pytest.raises(TimeoutError):  # its start is all that is asked, and not answered
+        care.launching.wait(BESIDE_S)
+    assert cluster.deletes == 0
+    cluster.gate.set()
+    care.launching.wait(WAIT_S)
+    care.looks(seconds=10, step_s=1)
+
+    assert care.read() is None
+    assert cluster.deployments == {}
+
+
+@pytest.mark.req("R8")
+def test_what_a_start_brings_up_after_it_was_given_up_is_ended(
+    desk: Desk, cluster: SlowCluster, pods: KubernetesDeployments
+) -> None:
+    """A container that does not answer at all does not keep a resource for ever."""
+    care = starting(desk, cluster, pods)
+    release(care)
+    desk.clock.advance(ANSWER_MAX_S + 1)
+    care.launching.run()
+    wait_until(lambda: care.read() is None, "it was stopped, and its record is gone")
+    assert cluster.deployments == {}
+
+    cluster.gate.set()
+
+    wait_until(lambda: cluster.deletes == 2, "what came up late is deleted")
+    assert cluster.deployments == {}
+
+
+@pytest.mark.req("R8")
+@pytest.mark.parametrize("released", [True, False])
+def test_a_start_that_comes_up_when_another_leads_is_left_to_whoever_knows_of_it(
+    desk: Desk, cluster: SlowCluster, pods: KubernetesDeployments, *, released: bool
+) -> None:
+    care = starting(desk, cluster, pods)
+    former = care.launching
+    care.take_over()
+    if released:
+        release(care)
+        desk.clock.advance(1)
+        with writing(care.store) as conn:  # as a successor does that was faster
+            resources.drop(conn, care.there(), now_ms=desk.clock.wall_ms())
+
+    cluster.gate.set()
+    former.wait(WAIT_S)
+
+    assert bool(cluster.deployments) is not released
+
+
+@pytest.mark.req("R8")
+def test_what_the_former_leader_may_have_asked_for_is_not_stopped_before_it_can_have_come_up(
+    care: Care, place: Place
+) -> None:
+    care.resource()
+    release(care)
+    care.take_over()
+
+    care.looks(seconds=LANDS_MAX_S - 10)
+    assert (place.stopped, care.there().step) == ([], LaunchStep.INTENDED)
+    care.looks(seconds=20)
+
+    assert place.stopped == [("r1", 1)]
+    assert care.read() is None
+
+
+@pytest.mark.req("R8")
+@pytest.mark.parametrize(("error", "comes_up"), [(Unavailable, True), (Refused, False)])
+def test_a_start_that_broke_off_is_not_stopped_before_it_can_have_come_up(
+    care: Care, place: Place, error: type[Exception], *, comes_up: bool
+) -> None:
+    care.look()
+    care.resource()
+    place.error = error("no answer")
+    care.look()
+    release(care)
+
+    care.looks(seconds=LANDS_MAX_S - 10)
+    assert (care.read() is not None) is comes_up
+    care.looks(seconds=20)
+
+    assert place.stopped == [("r1", 1)]
+    assert care.read() is None
+
+
+@dataclass(slots=True)
+class Hangs(Place):
+    """It answers no question how a launch does, and starts nothing, while the gate is shut."""
+
+    gate: threading.Event = field(default_factory=threading.Event)
+    starts: bool = True
+    inside: list[str] = field(default_factory=list[str])
+
+    def start(self, launch: Launch) -> Launched:
+        if not self.starts:
+            self.inside.append(launch.resource)
+            assert self.gate.wait(WAIT_S)
+        return Place.start(self, launch)
+
+    def status(self, launch: Launch) -> LaunchStatus:
+        self.inside.append(launch.resource)
+        assert self.gate.wait(WAIT_S)
+        raise Unavailable(f"no answer for {launch.resource}")
+
+
+@pytest.fixture
+def dead() -> Iterator[Hangs]:
+    made = Hangs("pods", Supports(restart=False))
+    yield made
+    made.gate.set()
+
+
+def looking(desk: Desk, dead: Hangs, well: Place) -> Care:
+    """A leader with more orphans in a dead place than there are threads."""
+    care = Care(desk, dead, well)
+    care.group()
+    for number in range(AT_ONCE_MAX * 3):
+        care.resource(f"k{number:02}", container="pods")
+    care.look()
+    desk.clock.advance(GRACE_S + 100)
+    care.decide()
+    care.launching.run()
+    wait_until(lambda: len(dead.inside) == LOOKS_AT_ONCE_MAX, "orphans are asked about")
+    return care
+
+
+@pytest.mark.req("R1", "R4")
+@pytest.mark.parametrize("where", ["local", "pods"])
+def test_orphans_in_a_place_that_does_not_answer_hold_up_no_start_there_or_elsewhere(
+    desk: Desk, dead: Hangs, where: str
+) -> None:
+    well = Place()
+    care = looking(desk, dead, well)
+    care.resource("r1", container=where)
+
+    care.decide()
+    care.launching.run()
+
+    place = well if where == "local" else dead
+    wait_until(lambda: ("r1", 1) in place.started, "it is started")
+
+
+@pytest.mark.req("R2", "R4")
+def test_a_start_that_waits_behind_others_is_no_attempt_however_long_that_takes(
+    desk: Desk,
+) -> None:
+    place = Hangs(starts=False)
+    care = Care(desk, place)
+    care.group()
+    for number in range(AT_ONCE_MAX + 1):
+        care.resource(f"r{number}")
+    care.decide()
+    care.launching.run()
+    wait_until(lambda: len(place.inside) == AT_ONCE_MAX, "as many are asked for as may be")
+
+    for _ in range(int((START_MAX_S + GRACE_S) * 3 / 30)):
+        desk.clock.advance(30)
+        care.decide()
+        care.launching.run()
+
+    waits = care.there(f"r{AT_ONCE_MAX}")
+    assert (waits.launch, waits.attempts, waits.step) == (1, 0, LaunchStep.INTENDED)
+    assert care.there("r0").attempts > 0
+    place.gate.set()
+    wait_until(lambda: (waits.id, 1) in place.started, "its turn comes")
+
+
+@pytest.mark.req("R8")
+def test_an_orphan_that_is_released_is_stopped_though_its_look_still_waits(
+    desk: Desk, dead: Hangs
+) -> None:
+    care = looking(desk, dead, Place())
+    waits = next(each.id for each in care.all() if each.id not in dead.inside)
+    with writing(care.store) as conn:
+        resources.want_released(conn, waits)
+
+    care.launching.run()
+
+    wait_until(lambda: care.read(waits) is None, "it is stopped, and its record gone")
+    assert dead.stopped == [(waits, 1)]
