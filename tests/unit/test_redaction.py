@@ -148,9 +148,9 @@ def test_however_long_a_line_is_it_is_read_in_one_go(piece: str) -> None:
         ("jdbc:mysql://address=(host=h)(password=hunter2)/x", None),
         ("jdbc:oracle:thin:u/hunter2@db:1521/x", "jdbc:oracle:thin:u/******@db:1521/x"),
         ("-Da=1 -Djavax.net.ssl.keyStorePassword=hunter2 -Db=2", None),
-        ("-Dproxy=http://u:hunter2@proxy:80 -Db=2", "-Dproxy=http://u:******@proxy:80 -Db=2"),
-        ("http://u:hun\tter2@h", "http://u:******@h"),
-        ("http://u:password=hunter2@h", "http://u:******@h"),
+        ("-Dproxy=ftp://u:hunter2@proxy:80 -Db=2", "-Dproxy=ftp://u:******@proxy:80 -Db=2"),
+        ("ftp://u:hun\tter2@h", "ftp://u:******@h"),
+        ("ftp://u:password=hunter2@h", "ftp://u:******@h"),
         ("-Dfs.s3a.encryption.key=hunter2", "-Dfs.s3a.encryption.key=******"),
     ],
 )

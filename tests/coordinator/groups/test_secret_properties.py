@@ -20,7 +20,7 @@ OPTIONS = "spark-conf.spark.driver.extraJavaOptions"
         (URI, "jdbc:postgresql://u:hunter2@db/x", f"'{URI}' of group 'g' has a secret inside"),
         (URI, "jdbc:postgresql://db/x?password=hunter2", "the password of a URI"),
         (OPTIONS, "-Xss4m -Djavax.net.ssl.keyStorePassword=hunter2", "has a secret inside"),
-        (OPTIONS, "-Dproxy=http://u:hunter2@proxy:80", "has a secret inside"),
+        (OPTIONS, "-Dproxy=ftp://u:hunter2@proxy:80", "has a secret inside"),
         ("warehouse", "s3a://key:hunter2@bucket/x", "'warehouse' of group 'g' has a secret"),
     ],
 )
