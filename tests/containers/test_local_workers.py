@@ -93,6 +93,8 @@ def test_a_setting_with_a_secret_inside_goes_by_that_file_as_well(tmp_path: Path
         **{
             "spark-conf.spark.sql.catalog.c.uri": "jdbc:postgresql://u:hidden@db/x",
             "spark-conf.spark.sql.catalog.d.uri": "jdbc:postgresql://db/y",
+            # The worker has to see it, to add its own; and a JVM shows its options anyway.
+            "spark-conf.spark.driver.extraJavaOptions": "-Xss4m -Dx.password=seen",
         },
     )
     launch, path = launch_of(), tmp_path / "containers/c/r1/1" / SECRETS
@@ -104,6 +106,7 @@ def test_a_setting_with_a_secret_inside_goes_by_that_file_as_well(tmp_path: Path
         assert path.read_text() == written
     assert "hidden" not in " ".join(line)
     assert "spark.sql.catalog.d.uri=jdbc:postgresql://db/y" in line
+    assert "spark.driver.extraJavaOptions=-Xss4m -Dx.password=seen" in line
 
 
 def test_a_worker_without_a_cluster_takes_as_many_cores_as_threads(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,11 @@ class Lake:
         self.ref = TableRef(embedded_catalog(warehouse), ("tests",), name)
         self.table = f"headrace.tests.{name}"
         ensure_table(session, self.ref, TableDefinition(columns=self.frame(1).schema))
+
+    def make_anew(self, properties: Mapping[str, str]) -> None:
+        sql(self.session, f"DROP TABLE {self.table}")
+        columns = self.frame(1).schema
+        ensure_table(self.session, self.ref, TableDefinition(columns, properties=properties))
 
     def frame(self, rows: int, *, first: int = 0) -> DataFrame:
         made = session_range(self.session, first, first + rows)

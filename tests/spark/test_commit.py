@@ -40,7 +40,12 @@ def test_a_commit_makes_the_rows_visible_and_spends_the_token(lake: Lake) -> Non
     assert lake.properties()[at.mark_key] == "3"
 
 
-def test_a_snapshot_tells_the_size_of_all_files(lake: Lake) -> None:
+@pytest.mark.parametrize("version", ["1", "1 with ids to inherit", "2", "3"])
+def test_a_snapshot_tells_the_size_of_all_files(lake: Lake, version: str) -> None:
+    properties = {"format-version": version[0]}
+    if "inherit" in version:
+        properties["compatibility.snapshot-id-inheritance.enabled"] = "true"
+    lake.make_anew(properties)
     for epoch in (1, 2):
         at = lake.at(epoch=epoch)
         commit(lake.session, lake.ref, lake.staged(10 * epoch, at), at)

@@ -22,6 +22,9 @@ LONG_S = 5.0  # of the processor, far above what is needed
         ("jdbc:postgresql://me:p@w@db/x", "jdbc:postgresql://me:******@db/x"),
         ("sent Bearer abcdefgh.ijkl", "sent Bearer ******"),
         ("a\0b", "ab"),
+        ("s3://b/t/date_key=20240101/part-0.parquet", "s3://b/t/date_key=20240101/part-0.parquet"),
+        ("column business_key: string is there", "column business_key: string is there"),
+        ("storage_account_key=abc x.key=abc", "storage_account_key=****** x.key=******"),
     ],
 )
 def test_values_of_secrets_are_left_out(line: str, shown: str) -> None:
@@ -139,6 +142,15 @@ def test_however_long_a_line_is_it_is_read_in_one_go(piece: str) -> None:
     assert process_time() - began_s < LONG_S
 
 
+def test_a_quote_behind_many_backslashes_is_not_looked_for_at_each_of_them() -> None:
+    slashes = "\\" * LONG
+    began_s = process_time()
+
+    redacted(f'password={slashes}"{slashes}')
+
+    assert process_time() - began_s < LONG_S
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -169,6 +181,7 @@ def test_a_secret_inside_of_a_value_is_found_and_blanked(value: str, shown: str 
         "registry.example:5000/headrace@sha256:0a1b",
         "-Djava.security.auth.login.config=/etc/jaas.conf -Xss4m",
         "-Djavax.security.auth.useSubjectCredsOnly=false",
+        "-Djmxremote.password.file=/etc/jmx -Dauthentication=kerberos -Dx.TokenFile=/t",
         "http://[::1",
         "s3://bucket/key=5/a@b",
         "x?password=",

@@ -161,7 +161,7 @@ class Work:
 
 
 class Worker:
-    def __init__(self, leader: Leader, home: Path) -> None:
+    def __init__(self, leader: Leader, home: Path, *, comes_anew: bool = True) -> None:
         self.leader, self.work, self.home = leader, Work(), home
         self.errors: list[BaseException] = []
         clients = [
@@ -181,6 +181,7 @@ class Worker:
                 tasks_finished=self.work.ask,
             ),
             CLOCK,
+            comes_anew=comes_anew,
         )
         self._thread = threading.Thread(target=self._main, daemon=True)
 

@@ -98,6 +98,20 @@ def test_a_worker_ends_when_the_other_one_of_its_launch_stays(
 
 
 @pytest.mark.req("R8")
+def test_a_worker_that_is_the_only_process_of_its_launch_ends_at_once(
+    taken: Leader, tmp_path: Path
+) -> None:
+    """Another machine started the same launch, and nobody waits there for a pod."""
+    second = Worker(taken, tmp_path, comes_anew=False)
+
+    second.start()
+    eventually(lambda: second.errors)
+
+    assert isinstance(second.errors.pop(), LaunchOver)
+    assert taken.refused.count("register") == 1
+
+
+@pytest.mark.req("R8")
 def test_a_worker_that_lost_its_place_after_its_first_minutes_ends_at_once(
     leader: Leader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.worker.ownership import owned
 from headrace.worker.scratch import FOLDER, scratch
 from tests.children import child, heard
 
@@ -59,6 +60,30 @@ def test_the_folder_of_one_that_lives_stays(tmp_path: Path) -> None:
         with scratch(tmp_path, "next"):
             assert found(tmp_path) == ["alive", "next"]
         assert (tmp_path / FOLDER / "alive" / "blockmgr" / "shuffle").is_file()
+
+
+def test_what_nobody_of_us_put_there_stays(tmp_path: Path) -> None:
+    """Such as a disk of the user's own that is mounted there."""
+    precious = tmp_path / FOLDER / "precious"
+    precious.mkdir(parents=True)
+    with scratch(tmp_path, "w1"):
+        assert found(tmp_path) == ["precious", "w1"]
+    assert list(precious.iterdir()) == []
+
+
+def test_a_folder_that_this_user_may_not_open_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / FOLDER / "of-root").mkdir(parents=True)
+
+    def refused(folder: Path, *, new: bool = True) -> int | None:
+        if folder.name == "of-root":
+            raise PermissionError(13, "Permission denied")
+        return owned(folder, new=new)
+
+    monkeypatch.setattr("headrace.worker.scratch.owned", refused)
+    with scratch(tmp_path, "w1"):
+        assert found(tmp_path) == ["of-root", "w1"]
 
 
 def test_a_file_beside_the_folders_stays(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from headrace.containers.properties import (
     with_prefix,
 )
 from headrace.containers.worker_command import (
+    JOINED,
     check_heap,
     local_master,
     this_program,
@@ -108,7 +109,11 @@ def _preparing(setting: ContainerSetting, program: Sequence[str]) -> Prepare:
     def prepare(launch: Launch, folder: Path) -> Prepared:
         properties = of_launch(setting, launch)
         conf = with_memory(with_prefix(properties, SPARK_CONF), launch.memory_mb)
-        secret = {name: value for name, value in conf.items() if holds_secret(name, value)}
+        secret = {
+            name: value
+            for name, value in conf.items()
+            if name not in JOINED and holds_secret(name, value)
+        }
         arguments = worker_arguments(
             launch,
             master=properties.get("master") or local_master(launch),

@@ -11,6 +11,9 @@ from headrace.containers.launching import Launch
 from headrace.containers.properties import SPARK_CONF, ContainerSetting
 
 DRIVER_MEMORY = "spark.driver.memory"
+# A worker adds its own to these, by what it has between. Both stand on the JVM's own command line,
+# whichever way they came.
+JOINED = {"spark.driver.extraClassPath": ":", "spark.driver.extraJavaOptions": " "}
 HEAP_MIN_MB = 450  # with less, Spark refuses to start: 1.5 times what it reserves for itself
 
 

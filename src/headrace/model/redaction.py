@@ -22,6 +22,11 @@ _PLAIN_KEYS = frozenset(
     {"primary", "foreign", "unique", "partition", "sort", "order", "group", "join", "row", "public"}
     | {"bucket", "cache", "idempotency", "lookup", "object", "record", "routing"}
 )
+# In a text a key is a secret behind one of these, or as a setting (`x.key`).
+_TELLING = frozenset(
+    {"access", "account", "api", "app", "auth", "encryption", "master", "private", "secret"}
+    | {"shared", "signing", "sse", "ssh", "storage"}
+)
 _NAME = r"(?<![\w.-])(?P<name>(?:[\w.]|-(?!>))++)"
 # name=, name: , "name": , \"name\": , name -> , x['name'] =
 _NAMED = re.compile(_NAME + r"\\*+[\"'\]]*+\s*+(?:->|[=:]++>?+)\s*+")
@@ -30,7 +35,7 @@ _VALUE = re.compile(
     r"""
     "(?:\\.|[^"\\])*+\\?+"?+
     | '(?:\\.|[^'\\])*+\\?+'?+
-    | (?P<quote>\\++["'])(?:(?!(?P=quote)).)*+(?P=quote)?+
+    | (?P<quote>\\{1,16}+["'])(?:(?!(?P=quote)).)*+(?P=quote)?+
     | (?:\{[^}\n]*+\}?+|\[[^]\n]*+\]?+|\([^)\n]*+\)?+)[^\s"',;)\]}]*+
     | (?P<plain>
         (?:(?:bearer|basic|digest|negotiate|ntlm|token|apikey|aws4-hmac-sha256)\s++)?+
@@ -51,7 +56,8 @@ _ORACLE = re.compile(
 _WHOLE_URI = re.compile(r"[A-Za-z][^/\s=]*+//[^/?#:]*+:(?P<told>[^/?#]+)@")
 # What a parameter says without being a secret, though its name has a word of one.
 _PLAIN_VALUES = frozenset({"true", "false"})
-_PLAIN_PARAMETER = "java.security.auth.login.config"  # Kerberos: the name of a file
+# The name of a file, or of a way: `-Djavax.net.ssl.trustStorePasswordFile=/etc/x`.
+_PLAIN_PARAMETERS = ("file", "path", "dir", "auth.login.config", "authentication", "preference")
 
 Span = tuple[int, int]  # from, to
 
@@ -68,9 +74,10 @@ def holds_secret(name: str, value: str) -> bool:
 
 
 def _is_told_of(name: str) -> bool:
-    """As `sounds_secret`, for a text: `key=5` alone is no more than the key of a row."""
+    """As `sounds_secret`, for a text: there `date_key=5` is no more than a column."""
     words = _words(name)
-    return _has_word_of_secret(name) or (len(words) > 1 and _is_key(words))
+    known = name.lower().endswith(".key") or not _TELLING.isdisjoint(words)
+    return _has_word_of_secret(name) or (known and len(words) > 1 and _is_key(words))
 
 
 def _has_word_of_secret(name: str) -> bool:
@@ -88,6 +95,11 @@ def _words(name: str) -> list[str]:
 def _is_key(words: list[str]) -> bool:
     whose = words[-2] if len(words) > 1 else ""
     return bool(words) and words[-1].rstrip(digits) == "key" and whose not in _PLAIN_KEYS
+
+
+def redacted_to(most: int, text: str) -> str:
+    """Its beginning, as long as people are shown: redacting takes no longer than for that."""
+    return redacted(text[: most * 4])[:most]
 
 
 def redacted(line: str) -> str:
@@ -127,7 +139,7 @@ def _value_of_parameter(named: re.Match[str]) -> Span | None:
     found = _PARAMETER_VALUE.match(named.string, named.end())
     if found is None or found[0].lower() in _PLAIN_VALUES:
         return None
-    return None if named["name"].endswith(_PLAIN_PARAMETER) else found.span()
+    return None if named["name"].lower().endswith(_PLAIN_PARAMETERS) else found.span()
 
 
 def secret_places(value: str) -> set[Span]:

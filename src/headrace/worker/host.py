@@ -61,7 +61,10 @@ class Host:
         runs: Mapping[TaskKind, Run],
         spark: Spark,
         clock: Clock,
+        *,
+        comes_anew: bool = True,
     ) -> None:
+        """`comes_anew`: another process may have been the same launch before, as with pods."""
         self._me, self._client, self._waits = identity, client, waits
         self._runs, self._clock, self.lines = runs, clock, JobLog(clock)
         self._news = threading.Event()
@@ -73,7 +76,7 @@ class Host:
         self._seen, self._asked = Seen(), now(clock)
         self._syncs = 0
         self._registered = False
-        self._turn_until_s = clock.monotonic_s() + TURN_MAX_S
+        self._turn_until_s = clock.monotonic_s() + (TURN_MAX_S if comes_anew else 0)
         self._tending = Tending(spark, lambda: list(self._active.values()), died=self.stop)
 
     def stop(self) -> None:

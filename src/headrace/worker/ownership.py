@@ -18,9 +18,13 @@ from headrace.errors import Unavailable
 HOME_TRIES, HOME_PAUSE_S = 200, 0.05  # to have the home alone, which nobody does for long
 
 
-def owned(folder: Path) -> int | None:
-    """Lock a folder for as long as this process lives. None: its owner is alive."""
-    file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def owned(folder: Path, *, new: bool = True) -> int | None:
+    """Lock a folder for as long as this process lives. None: its owner is alive.
+
+    `new`: it may have had no owner before. Otherwise such a folder is a FileNotFoundError.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if new else 0)
+    file = os.open(folder / "lock", flags, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -46,8 +46,9 @@ def _of_the_dead(root: Path) -> Sequence[tuple[Path, int]]:
     """With their locks, so that nobody else takes them for his to remove."""
     found: list[tuple[Path, int]] = []
     for folder in sorted(root.iterdir()):
-        with suppress(FileNotFoundError, NotADirectoryError):  # its owner ends, or it is no folder
-            if len(found) < SWEPT_MAX and (lock := owned(folder)) is not None:
+        # Without a lock file in it, or without the right to open that, it is none of ours.
+        with suppress(FileNotFoundError, NotADirectoryError, PermissionError):
+            if len(found) < SWEPT_MAX and (lock := owned(folder, new=False)) is not None:
                 found.append((folder, lock))
     return found
 

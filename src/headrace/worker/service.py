@@ -64,7 +64,8 @@ def serve_worker(
         client, waits = (LeaderClient(coordinators, token=token) for _ in range(2))
         with closing(client), closing(waits):
             identity = _identity(me, group, slots, spark, launch, memory_mb(conf))
-            host = _host(identity, client, waits, spark, home=settings.home, warehouse=warehouse)
+            home = settings.home
+            host = _host(identity, client, waits, spark, launch, home=home, warehouse=warehouse)
             _stop_on_signals(host.stop)
             log.info("worker works", extra={"worker": me, "group": group, "slots": slots})
             with host.lines.listening():
@@ -106,6 +107,7 @@ def _host(
     client: LeaderClient,
     waits: LeaderClient,
     spark: WarmSpark,
+    launch: WorkerLaunch | None,
     *,
     home: Path,
     warehouse: str,
@@ -137,6 +139,8 @@ def _host(
             tasks_finished=spark.tasks_finished,
         ),
         clock,
+        # One with a folder has claimed its launch there, once and for all.
+        comes_anew=launch is None or launch.folder is None,
     )
 
 

@@ -27,6 +27,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from headrace.config import Settings
+from headrace.containers.worker_command import JOINED
 from headrace.errors import Refused
 from headrace.formats.iceberg.catalogs import (
     EMBEDDED,
@@ -226,9 +227,8 @@ def spark_conf(
 
 def _merged(made: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
     """A user's class path and Java options are added to ours; anything else of theirs wins."""
-    joined = {"spark.driver.extraClassPath": ":", "spark.driver.extraJavaOptions": " "}
     return {
-        key: f"{made[key]}{joined[key]}{value}" if key in joined else value
+        key: f"{made[key]}{JOINED[key]}{value}" if key in JOINED else value
         for key, value in extra.items()
     }
 

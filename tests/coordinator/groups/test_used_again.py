@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import Connection
 
 from headrace.api.group_views import group_view
 from headrace.containers.launching import Supports
 from headrace.coordinator.groups.commands import GroupCommands
 from headrace.coordinator.options import GroupOptions, Options
 from headrace.errors import BadSetting, LaunchOver, Refused
-from headrace.store import former_launches, groups, resources
+from headrace.store import claims, former_launches, groups, resources, workers
 from headrace.store.engine import reading, writing
 from headrace.views_groups import GroupView
 from tests.coordinator.desk import Desk
@@ -107,6 +108,26 @@ def test_a_pause_that_was_written_by_a_clock_far_ahead_is_not_waited_for(
     care.group(min_parallelism=4, keep_next_at_ms=care.desk.clock.wall_ms() + YEAR_MS)
     care.look()
     assert len(place.started) == 1
+
+
+def test_a_drain_that_was_written_by_a_clock_far_ahead_ends(
+    care: Care, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def a_stream(_: Connection, worker: str) -> list[str]:
+        return [worker]
+
+    monkeypatch.setattr(claims, "held_by", a_stream)
+    care.resource()
+    care.look()
+    care.register("r1", 1)
+    with writing(care.store) as conn:
+        workers.drain(conn, "w-r1-1", now_ms=care.desk.clock.wall_ms() + YEAR_MS)
+        resources.want_released(conn, "r1")
+
+    care.look()
+
+    assert place.stopped == [("r1", 1)]
+    assert care.read() is None
 
 
 def test_a_resource_that_is_released_is_not_told_to_be_released(desk: Desk) -> None:

@@ -17,7 +17,7 @@ from headrace.coordinator.groups.known import known_resource
 from headrace.coordinator.groups.launching import launch_of
 from headrace.coordinator.service import Coordinator
 from headrace.errors import NotFound, Refused
-from headrace.model.redaction import redacted
+from headrace.model.redaction import redacted_to
 from headrace.model.text import Text
 from headrace.store.engine import reading
 from headrace.store.resources import Resource
@@ -70,7 +70,7 @@ def logs(
         resource=resource.id,
         launch=resource.launch,
         container=resource.container,
-        lines=tuple(redacted(line)[:LINE_CHARS_MAX] for line in list(found)[-lines:]),
+        lines=tuple(redacted_to(LINE_CHARS_MAX, line) for line in list(found)[-lines:]),
         note=None if found else _why_none(resource),
     )
 

@@ -75,7 +75,7 @@ class Due:
             return None
         if container is None:
             return What.DROP
-        return None if container.supports.stop and self._may_land(resource) else What.STOP
+        return None if container.supports.stop and self.may_land(resource) else What.STOP
 
     def _is_to_go(self, conn: Connection, resource: Resource) -> bool:
         """Its worker is gone, holds nothing any more, or had its time to finish."""
@@ -84,10 +84,12 @@ class Due:
             return True
         if worker.drain_since_ms == 0:
             return False
-        late = self._clock.wall_ms() - worker.drain_since_ms > DRAIN_MAX_MS
+        # As far ahead it was written by a leader whose clock was wrong.
+        late = abs(self._clock.wall_ms() - worker.drain_since_ms) > DRAIN_MAX_MS
         return late or not claims.held_by(conn, worker.id)
 
-    def _may_land(self, resource: Resource) -> bool:
+    def may_land(self, resource: Resource) -> bool:
+        """Whether a start of it, that nobody waits for, can still come up."""
         if resource.step is LaunchStep.STARTED:
             return False
         return self._clock.monotonic_s() < (self._lands_until_s or {}).get(resource.id, 0)

@@ -209,6 +209,8 @@ class Launching:
     def _stop(self, resource: Resource) -> None:
         """Its record goes only when nothing is left of it: nobody would know of that any more."""
         container, launch = self._launch(resource)
+        if container.supports.stop and self._due.may_land(resource):
+            return  # its start broke off after this was decided; the next pass sees that
         try:
             self._end_earlier(container, launch, attempts=resource.attempts)
             if container.supports.stop:

@@ -72,7 +72,7 @@ def _working(resource: Resource, worker: Worker, now_ms: int) -> Next:
     if (failed := not_stopped(resource)) is not None:
         return Next(_again(failed), because=resource.error)
     if resource.wanted_released:
-        at_ms = (worker.drain_since_ms or now_ms) + DRAIN_MAX_MS
+        at_ms = min(worker.drain_since_ms or now_ms, now_ms) + DRAIN_MAX_MS
         late = span(at_ms - now_ms)
         return Next(f"stopped when it holds nothing any more, at the latest in {late}", at_ms)
     if worker.drain_since_ms:

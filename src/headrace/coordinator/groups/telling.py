@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from headrace.containers.launching import LaunchState, LaunchStatus
 from headrace.errors import HeadraceError
-from headrace.model.redaction import redacted
+from headrace.model.redaction import redacted_to
 from headrace.store.resources import Resource
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class Telling:
 
 
 def reason_of(error: Exception) -> str:
-    return redacted(str(error) or repr(error))[:ERROR_CHARACTERS_MAX]
+    return redacted_to(ERROR_CHARACTERS_MAX, str(error) or repr(error))
 
 
 def end_of(found: LaunchStatus) -> str:
@@ -51,7 +51,7 @@ def end_of(found: LaunchStatus) -> str:
     told = ", ".join(part for part in (_how(found.code), found.said) if part)
     if found.state is not LaunchState.RUNNING:
         told = told or "nobody knows of it"
-    return redacted(told)[:ERROR_CHARACTERS_MAX]
+    return redacted_to(ERROR_CHARACTERS_MAX, told)
 
 
 def _how(code: int | None) -> str:

@@ -47,6 +47,7 @@ from headrace.seams import seam
 log = logging.getLogger(__name__)
 
 ADDED_BYTES = "added-files-size"  # of a snapshot's summary, from which Iceberg counts the total
+_INHERITS_ID = "compatibility.snapshot-id-inheritance.enabled"
 SPEND_TRIES_MAX = 6
 SPEND_WAIT_S = 0.5  # before the second try; doubled before each further one
 
@@ -245,6 +246,14 @@ def _append(session: SparkSession, table: Any, transaction: Any, handle: Handle)
     append = transaction.newAppend()
     if handle.manifest is not None:
         append.appendManifest(manifest_of(session, table, handle))
-        if handle.bytes is not None:  # Iceberg does not look into a manifest for it
+        if handle.bytes is not None and not _is_copied(table):
             append.set(ADDED_BYTES, str(handle.bytes))
     return append
+
+
+def _is_copied(table: Any) -> bool:
+    """Whether Iceberg reads an appended manifest, and writes its own: then it counts the bytes
+    itself, and takes no other number. Any other manifest it does not look into."""
+    current = table.operations().current()
+    inherits = str(current.property(_INHERITS_ID, "false")).lower() == "true"
+    return int(current.formatVersion()) == 1 and not inherits
