@@ -217,7 +217,7 @@ def _stand_ins(database: Database) -> Mapping[str, object]:
     def made(kind: type) -> Callable[..., object]:
         return lambda *_args, **_options: kind()
 
-    in_service = f"{service.__name__}."
+    in_service, files = f"{service.__name__}.", _Files()
     return {
         in_service + "open_store": answer(database.engine),
         in_service + "prepare_store": answer(None),
@@ -227,7 +227,8 @@ def _stand_ins(database: Database) -> Mapping[str, object]:
         "headrace.coordinator.bell.asyncio": ASYNCIO,
         "headrace.coordinator.bell._Wait": _parked(vars(bell)["_Wait"]),
         "headrace.store.wake.notify": _ring_soon,
-        "headrace.worker.outbox.os": _Files(),
+        "headrace.worker.outbox.os": files,
+        "headrace.worker.ownership.os": files,
         # Whatever would make two runs of one seed differ.
         "uuid.uuid4": _banned(uuid.uuid4),
         "time.sleep": _banned(time.sleep),
