@@ -12,7 +12,12 @@ import pytest
 
 from tools.leaks import leaks_in
 from tools.mutants import verdict
-from tools.sizes import FILE_LINES_MAX, FUNCTION_LINES_MAX, too_long
+from tools.sizes import (
+    FILE_LINES_MAX,
+    FILE_LINES_QUESTIONED,
+    FUNCTION_LINES_MAX,
+    too_long,
+)
 from tools.tree import ROOT
 
 PAGE = Path("docs/page.md")
@@ -47,11 +52,14 @@ def test_an_address_in_a_lock_file_is_found() -> None:
 def test_long_files_and_functions_are_found() -> None:
     function = "def f() -> None:\n" + "    pass\n" * FUNCTION_LINES_MAX
 
-    assert list(too_long(PAGE, function)) == [
+    (long,) = too_long(PAGE, function)
+    assert long.line == (
         f"docs/page.md:1: f has {FUNCTION_LINES_MAX + 1} lines, at most {FUNCTION_LINES_MAX}"
-    ]
-    assert list(too_long(PAGE, "\n" * FILE_LINES_MAX)) == []
-    assert len(list(too_long(PAGE, "\n" * (FILE_LINES_MAX + 1)))) == 1
+    )
+    assert long.fails
+    assert [o.fails for o in too_long(PAGE, "\n" * FILE_LINES_MAX)] == [False]
+    assert [o.fails for o in too_long(PAGE, "\n" * (FILE_LINES_MAX + 1))] == [True]
+    assert list(too_long(PAGE, "\n" * FILE_LINES_QUESTIONED)) == []
 
 
 @pytest.mark.parametrize(

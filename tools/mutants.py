@@ -2,7 +2,7 @@
 
 A test that still passes without the guard proves nothing. A mutant counts as killed only when a
 test *failed*: a copy that can't be imported, or that runs out of time, shows nothing either. The
-same tests must first pass on an unpatched copy, so that a kill is the patch's doing.
+same tests must first pass on an unchanged copy, so that a kill is the mutation's doing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from tools.requirement import MUTATIONS, Mutation, mutations
+from tools.mutation import MUTATIONS, BadMutation, Mutation, every_mutation, mutations
 from tools.tree import ROOT, project_files
 
 MUTANT_LIMIT_S = 600
@@ -87,7 +87,7 @@ def run_tests(copy: Path, mutation: Mutation) -> Run:
         f"--junit-xml={results}",
         "--all-crash",
         "--req",
-        mutation.requirement,
+        _id_of(mutation),
         *mutation.tests,
     ]
     began = time.monotonic()
@@ -110,6 +110,12 @@ def run_tests(copy: Path, mutation: Mutation) -> Run:
     return Run(outcome, time.monotonic() - began, _tail(output))
 
 
+def _id_of(mutation: Mutation) -> str:
+    if mutation.requirement is None:
+        raise Broken(f"{mutation.name} names no requirement; the simulation runs it")
+    return mutation.requirement
+
+
 def verdict(exit_code: int, results: Path) -> str:
     if exit_code == 0:
         return "passed"
@@ -129,20 +135,19 @@ def check_baseline(chosen: list[Mutation]) -> None:
     with copied_tree() as copy:
         for mutation in {(each.requirement, each.tests): each for each in chosen}.values():
             run = run_tests(copy, mutation)
-            print(f"{mutation.requirement:4} passes unpatched: {run.verdict} {run.seconds:.1f} s")
+            name = _id_of(mutation)
+            print(f"{name:4} passes unchanged: {run.verdict} {run.seconds:.1f} s", flush=True)
             if run.verdict != "passed":
-                raise Broken(
-                    f"the tests of {mutation.requirement} don't pass unpatched:\n{run.tail}"
-                )
+                raise Broken(f"the tests of {name} don't pass unchanged:\n{run.tail}")
 
 
 def try_mutant(mutation: Mutation) -> bool:
     with copied_tree() as copy:
-        _step(["git", "apply", str(mutation.path)], copy)
+        mutation.apply(copy)
         run = run_tests(copy, mutation)
     words = {"failed": "killed", "passed": "SURVIVED"}
     word = words.get(run.verdict, run.verdict.upper())
-    print(f"{mutation.requirement:4} {mutation.name:44} {word:12} {run.seconds:6.1f} s", flush=True)
+    print(f"{mutation.name:60} {word:12} {run.seconds:6.1f} s", flush=True)
     if run.verdict != "failed":
         print(run.tail)
     return run.verdict == "failed"
@@ -151,23 +156,37 @@ def try_mutant(mutation: Mutation) -> bool:
 def choose(wanted: list[str]) -> list[Mutation]:
     chosen = [each for each in mutations() if not wanted or each.requirement in wanted]
     if missing := set(wanted) - {each.requirement for each in chosen}:
-        raise Broken(f"{MUTATIONS.name}/ has no patch for {', '.join(sorted(missing))}")
+        raise Broken(f"{MUTATIONS.name}/ has no mutation for {', '.join(sorted(missing))}")
     return chosen
+
+
+def check() -> int:
+    """Whether each one applies to this tree, which costs no test."""
+    refused = {each.name: why for each in every_mutation() if (why := each.refusal())}
+    for name, why in refused.items():
+        print(f"{name}: {why}")
+    print(f"mutations: {len(refused)} don't apply")
+    return 1 if refused else 0
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ids", nargs="*", metavar="ID", help="requirements; all when none is named")
     parser.add_argument(
-        "--trust-baseline", action="store_true", help="don't run the tests unpatched first"
+        "--trust-baseline", action="store_true", help="don't run the tests unchanged first"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only see that each one applies to this tree"
     )
     asked = parser.parse_args()
     try:
+        if asked.check:
+            return check()
         chosen = choose(asked.ids)
         if not asked.trust_baseline:
             check_baseline(chosen)
         survived = [each.name for each in chosen if not try_mutant(each)]
-    except Broken as error:
+    except (Broken, BadMutation) as error:
         print(error, file=sys.stderr)
         return 2
     print(f"{len(chosen) - len(survived)} killed, {len(survived)} not, of {len(chosen)} mutants")
