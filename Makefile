@@ -20,7 +20,7 @@ endef
 SEEDS ?= 1000
 LIVES ?= 12
 
-.PHONY: help install demo test check format crash soak simulate mutants bench docs reference lock changelog clean
+.PHONY: help install demo test check format crash soak chaos simulate mutants bench docs reference lock changelog clean
 
 help: ## list what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -34,7 +34,7 @@ demo: $(READY) ## a million rows through Spark into an Iceberg table, in one com
 test: $(READY) ## every test but the full kill matrix; also that each requirement is proved
 	$(BIN)/pytest -n 2
 
-check: $(READY) ## lint, format, types, import contracts, spelling, dependencies, sizes, leaks
+check: $(READY) ## lint, format, types, import contracts, spelling, dependencies, sizes, leaks, mutations
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
@@ -43,6 +43,7 @@ check: $(READY) ## lint, format, types, import contracts, spelling, dependencies
 	$(BIN)/deptry src
 	$(BIN)/python -m tools.sizes
 	$(BIN)/python -m tools.leaks
+	$(BIN)/python -m tools.mutants --check
 
 format: $(READY) ## format the code, and mend what ruff can mend by itself
 	$(BIN)/ruff check --fix
@@ -54,8 +55,11 @@ crash: $(READY) ## kill real processes at every seam (minutes)
 soak: $(READY) ## random writes to lake tables while they are optimized, with kills  [SEED=7 STEPS=120]
 	$(if $(SEED),SEED=$(SEED)) $(if $(STEPS),STEPS=$(STEPS)) $(BIN)/pytest --soak -m soak
 
-simulate: $(READY) ## look for counterexamples: every single fault, then SEEDS random histories; LIVES months of groups  [SEED=7]
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--lives $(LIVES) --single --every-seam --seeds $(SEEDS))
+chaos: $(READY) ## an installation on PostgreSQL under random faults  [MINUTES=5 SEED=7]
+	$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
+
+simulate: $(READY) ## look for counterexamples: every single fault, then SEEDS random histories; LIVES months of groups and of streams  [SEED=7]
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--lives $(LIVES) --streams $(LIVES) --single --every-seam --seeds $(SEEDS))
 
 mutants: $(READY) ## remove each guard in a copy; its tests must fail  [ID=L1]
 	$(BIN)/python -m tools.mutants $(ID)
