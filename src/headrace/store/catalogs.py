@@ -10,6 +10,7 @@ from sqlalchemy import Connection, bindparam, delete, select, update
 
 from headrace.store.engine import insert_new
 from headrace.store.prepared import Prepared
+from headrace.store.sealed import of_catalog, seal, unseal
 from headrace.store.table_schema import catalog_secrets, catalogs
 
 EMBEDDED = "headrace"  # there from the start, in the warehouse of whichever worker looks at it
@@ -69,7 +70,7 @@ def _to_catalog(row: Sequence[Any]) -> Catalog:
     )
 
 
-def add(conn: Connection, new: NewCatalog, *, now_ms: int) -> bool:
+def add(conn: Connection, new: NewCatalog, *, now_ms: int, due_at_ms: int | None = None) -> bool:
     """Add a catalog; it is looked into at once. False: the name is taken."""
     inserted = insert_new(
         conn,
@@ -81,10 +82,11 @@ def add(conn: Connection, new: NewCatalog, *, now_ms: int) -> bool:
         table_filter=new.table_filter,
         group_name=new.group,
         created_at_ms=now_ms,
-        due_at_ms=now_ms,
+        due_at_ms=now_ms if due_at_ms is None else due_at_ms,
     )
     if inserted and new.secrets:
-        insert_new(conn, catalog_secrets, catalog=new.name, secrets=dict(new.secrets))
+        sealed = seal(conn, of_catalog(new.name), new.secrets)
+        insert_new(conn, catalog_secrets, catalog=new.name, secrets=sealed)
     return inserted
 
 
@@ -105,7 +107,7 @@ def all_of_them(conn: Connection) -> Sequence[Catalog]:
 def secrets_of(conn: Connection, name: str) -> Mapping[str, Any]:
     """By "<catalog>.<property>". Nothing calls this but an assignment, and a change of them."""
     row = _SECRETS.row(conn, {"of": name})
-    return row[0] if row else {}
+    return unseal(conn, of_catalog(name), row[0]) if row else {}
 
 
 def change(conn: Connection, name: str, **values: object) -> None:
@@ -117,10 +119,12 @@ def change_secrets(
 ) -> None:
     """Values that are new or others than before, by "<catalog>.<property>"; the rest stay."""
     kept = {key: value for key, value in secrets_of(conn, name).items() if key not in dropped}
-    secrets = {**kept, **given}
-    if not insert_new(conn, catalog_secrets, catalog=name, secrets=secrets):
-        mine = catalog_secrets.c.catalog == name
-        conn.execute(update(catalog_secrets).where(mine).values(secrets=secrets))
+    mine = catalog_secrets.c.catalog == name
+    sealed = seal(conn, of_catalog(name), {**kept, **given})
+    if sealed is None:
+        conn.execute(delete(catalog_secrets).where(mine))
+    elif not insert_new(conn, catalog_secrets, catalog=name, secrets=sealed):
+        conn.execute(update(catalog_secrets).where(mine).values(secrets=sealed))
 
 
 def drop(conn: Connection, name: str) -> None:

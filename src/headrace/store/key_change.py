@@ -1,0 +1,191 @@
+"""Another key for a store: everything is encrypted anew, or forgotten when the old key is lost.
+
+One transaction, which also ends the leader's term: a coordinator that was not given the new key can
+neither lead nor encrypt from then on. Others go on; whoever encrypts at this moment is waited for.
+
+The file beside a SQLite store has both keys before the store changes, and the new one alone
+afterwards: a process that dies in between leaves a store that opens, and the next try goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from threading import Event
+from typing import Any
+
+from sqlalchemy import Column, Connection, Engine, Table, delete, select, update
+
+from headrace.errors import Refused, StoreRefused
+from headrace.model.cleanup import incarnation_of
+from headrace.seams import seam
+from headrace.store.engine import keyring_of, reading
+from headrace.store.facts import ENCRYPTED_UNDER, check_program
+from headrace.store.faults import where
+from headrace.store.fence import LEADER
+from headrace.store.keyring import SecretKey
+from headrace.store.leases import NOBODY
+from headrace.store.migrate import revision
+from headrace.store.schema import cleanups, facts, job_secrets, jobs, leases
+from headrace.store.sealed import (
+    Place,
+    Sealed,
+    check_given,
+    check_key,
+    current_key_id,
+    names_of,
+    of_catalog,
+    of_cleanup,
+    of_job,
+    seal_under,
+    unseal,
+)
+from headrace.store.table_schema import catalog_secrets
+from headrace.store.tx import in_tx
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Somebody whose secrets are in the store."""
+
+    kind: str  # job, cleanup or catalog
+    name: str
+    secrets: Sequence[str]  # their names
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    table: Table
+    key: Column[Any]
+    value: str
+    place: Place
+    owner: Owner
+    stored: Sealed
+
+
+def change_key(engine: Engine) -> tuple[str, int]:
+    """The id of the new key, and how many values are encrypted under it."""
+    current = _check(engine)
+    with reading(engine) as conn:
+        check_key(conn)
+
+    def work(conn: Connection) -> tuple[SecretKey, int]:
+        key = keyring_of(conn).next(current_key_id(conn) or current)
+        _check_can_change(conn, key)
+        return key, _change_key(conn, key)
+
+    key, count = in_tx(engine, work, stop=Event())
+    seam("key changed, before its file")
+    if (own := keyring_of(engine).own) is not None:
+        own.write([key])
+    return key.id, count
+
+
+def owners_of_secrets(engine: Engine) -> Sequence[Owner]:
+    """Whose secrets are in the store, by name; nothing is decrypted."""
+    _check(engine)
+    with reading(engine) as conn:
+        return _owners(conn)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    owners: Sequence[Owner]  # whose secrets were deleted
+    key_id: str  # of the key that the store is under
+    is_new: bool  # it was under another one before
+
+
+def forget_secrets(engine: Engine) -> Forgotten:
+    """The key is the given one, or that of the store's own file, from then on."""
+    _check(engine)
+
+    def work(conn: Connection) -> Forgotten:
+        key, before = keyring_of(conn).make(), current_key_id(conn)
+        return Forgotten(_forget_secrets(conn, key), key.id, is_new=before != key.id)
+
+    return in_tx(engine, work, stop=Event())
+
+
+def _check(engine: Engine) -> str:
+    """The id of its key, if it is a store of ours that this program may write to."""
+    with reading(engine) as conn:
+        if revision(conn) is None:
+            raise StoreRefused(f"store {where(engine)} is empty, and so has no key to change")
+        check_program(conn)
+        current = current_key_id(conn)
+        if current is None:
+            raise StoreRefused(
+                f"store {where(engine)} is of an older version, which encrypted nothing; a "
+                "coordinator of this version upgrades it when it starts"
+            )
+        check_given(conn)
+    return current
+
+
+def _change_key(conn: Connection, key: SecretKey) -> int:
+    """Encrypt every secret under `key`, which the store is under from then on. How many there were.
+
+    Refused, and nothing is changed, when one can't be decrypted.
+    """
+    _take(conn, key)
+    count = 0
+    for row in list(_rows(conn)):
+        sealed = seal_under(key, row.place, unseal(conn, row.place, row.stored))
+        mine = row.key == row.value
+        conn.execute(update(row.table).where(mine).values(secrets=dict(sealed)))
+        count += 1
+    return count
+
+
+def _forget_secrets(conn: Connection, key: SecretKey) -> Sequence[Owner]:
+    """Delete every secret, and have the store be under `key` from then on. Whose they were."""
+    _take(conn, key)
+    owners = _owners(conn)
+    conn.execute(delete(job_secrets))
+    conn.execute(delete(catalog_secrets))
+    conn.execute(update(cleanups).values(secrets=None))
+    return owners
+
+
+def _owners(conn: Connection) -> Sequence[Owner]:
+    return [row.owner for row in _rows(conn)]
+
+
+def _check_can_change(conn: Connection, key: SecretKey) -> None:
+    """Raise Refused when the store is under `key` already."""
+    current = current_key_id(conn)
+    if current == key.id:
+        raise Refused(
+            f"the store is under key {key.id} already, which is the first one that was given; put "
+            "the new key before it"
+        )
+
+
+def _take(conn: Connection, key: SecretKey) -> None:
+    """End the term, and wait for whoever encrypts now: in the order in which a leader locks these
+    rows, who would be waited for, and wait, otherwise."""
+    over = {"holder": NOBODY, "epoch": leases.c.epoch + 1}
+    conn.execute(update(leases).where(leases.c.name == LEADER).values(**over))
+    mine = facts.c.name == ENCRYPTED_UNDER
+    conn.execute(select(facts.c.value).where(mine).with_for_update()).one()
+    conn.execute(update(facts).where(mine).values(value=key.id))
+
+
+def _rows(conn: Connection) -> Iterator[_Row]:
+    of_jobs = select(jobs.c.id, jobs.c.incarnation, job_secrets.c.secrets).join(
+        job_secrets, job_secrets.c.job_id == jobs.c.id
+    )
+    for job, incarnation, stored in conn.execute(of_jobs.order_by(jobs.c.id)).all():
+        owner = Owner("job", job, names_of(stored))
+        yield _Row(job_secrets, job_secrets.c.job_id, job, of_job(incarnation), owner, stored)
+    of_cleanups = select(cleanups.c.incarnation, cleanups.c.job_id, cleanups.c.secrets)
+    kept = of_cleanups.where(cleanups.c.secrets.is_not(None)).order_by(cleanups.c.incarnation)
+    for key, job, stored in conn.execute(kept).all():
+        if stored:
+            owner = Owner("cleanup", f"{job} ({incarnation_of(key)})", names_of(stored))
+            yield _Row(cleanups, cleanups.c.incarnation, key, of_cleanup(key), owner, stored)
+    of_catalogs = select(catalog_secrets.c.catalog, catalog_secrets.c.secrets)
+    for name, stored in conn.execute(of_catalogs.order_by(catalog_secrets.c.catalog)).all():
+        owner = Owner("catalog", name, names_of(stored))
+        mine = catalog_secrets.c.catalog
+        yield _Row(catalog_secrets, mine, name, of_catalog(name), owner, stored)

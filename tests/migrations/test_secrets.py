@@ -1,0 +1,132 @@
+"""A store of the program before, with secrets in clear: the start that upgrades it seals them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from alembic import command
+from sqlalchemy import Connection, Engine, select, text
+
+from headrace.errors import KeyRefused, LeaderFenced
+from headrace.store import catalogs, cleanups, jobs
+from headrace.store.engine import is_sqlite, reading, with_keyring, writing
+from headrace.store.facts import OLDEST_PROGRAM, PROGRAM_LEVEL
+from headrace.store.fence import LEADER, Term, fenced
+from headrace.store.keyring import Keyring
+from headrace.store.migrate import migrations_config, prepare_store, revision
+from headrace.store.schema import facts, job_secrets
+from headrace.store.sealed import current_key_id
+from headrace.store.whole_schema import metadata
+from tests.coordinator.specs import SECRET
+from tests.coordinator.test_commands import with_secret
+from tests.postgresql import PostgreSQL
+from tests.stores import KEY, open_store
+
+BEFORE = "0006"
+LED = Term("old", 4)
+OF_SINK = with_secret().secrets
+ALL = {**OF_SINK, "FakeSource-1.password": SECRET, "env.password": SECRET}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    if request.param == "sqlite":
+        engine = open_store(f"sqlite:///{tmp_path}/old.db")
+    else:
+        server: PostgreSQL = request.getfixturevalue("postgresql")
+        engine = open_store(server.url(server.create_database(template="template1")))
+    config = migrations_config()
+    with writing(engine) as conn:
+        config.attributes["connection"] = conn
+        command.upgrade(config, BEFORE)
+        lease = {"name": LEADER, "holder": LED.holder, "epoch": LED.epoch}
+        _insert(conn, "leases", **lease, address="http://old:1", renewals=9, hinted=0)
+        _fill(conn)
+    yield engine
+    engine.dispose()
+
+
+def _insert(conn: Connection, into: str, **values: object) -> None:
+    names = ", ".join(values)
+    given = ", ".join(f":{name}" for name in values)
+    conn.execute(text(f"INSERT INTO {into} ({names}) VALUES ({given})"), values)
+
+
+def _fill(conn: Connection) -> None:
+    """A job that runs, one that ended and awaits cleanup, two whose rows are gone; a catalog."""
+    spec = json.dumps(with_secret().model_dump(mode="json", exclude={"secrets"}))
+    for name, status, ended_at_ms in (("runs", "RUNNING", None), ("ended", "FINISHED", 9)):
+        about = {"id": name, "incarnation": f"of-{name}", "submission_key": f"key-{name}"}
+        times = {"created_at_ms": 1, "started_at_ms": 2, "ended_at_ms": ended_at_ms}
+        rest = {"name": name, "group_name": "default", "spec": spec, "status": status}
+        _insert(conn, "jobs", **about, **rest, **times)
+        _insert(conn, "job_secrets", job_id=name, secrets=json.dumps(ALL))
+    for name, step, secrets in (
+        ("ended", "STATE", None),
+        ("gone", "TARGETS", json.dumps(OF_SINK)),
+        ("open", "TARGETS", "{}"),
+    ):
+        about = {"incarnation": f"of-{name}", "job_id": name, "group_name": "default"}
+        times = {"made_at_ms": 9, "due_at_ms": 99, "targets_due_at_ms": 999}
+        _insert(conn, "cleanups", **about, **times, step=step, secrets=secrets)
+    about = {"name": "lake", "type": "rest", "properties": "{}", "defaults": "{}"}
+    _insert(conn, "catalogs", **about, group_name="default", created_at_ms=1, due_at_ms=1)
+    _insert(conn, "catalog_secrets", catalog="lake", secrets=json.dumps({"lake.token": SECRET}))
+
+
+def _everything(store: Engine) -> str:
+    with reading(store) as conn:
+        return "\n".join(
+            str(row) for t in metadata.sorted_tables for row in conn.execute(select(t))
+        )
+
+
+@pytest.mark.req("C2", "L4")
+def test_what_stood_in_clear_is_encrypted_and_what_an_ended_job_needs_no_longer_is_gone(
+    old: Engine,
+) -> None:
+    prepare_store(old)
+
+    assert SECRET not in _everything(old)
+    with reading(old) as conn:
+        assert jobs.spec_and_secrets_of(conn, "runs")[1] == ALL
+        assert conn.execute(select(job_secrets.c.job_id)).scalars().all() == ["runs"]
+        assert cleanups.reach(conn, "of-ended")[1] == OF_SINK
+        assert cleanups.reach(conn, "of-gone")[1] == OF_SINK
+        assert cleanups.reach(conn, "of-open")[1] == {}
+        assert catalogs.secrets_of(conn, "lake") == {"lake.token": SECRET}
+        assert is_sqlite(conn) or current_key_id(conn) == KEY.id
+
+
+@pytest.mark.req("L4")
+def test_programs_that_encrypt_nothing_are_shut_out(old: Engine) -> None:
+    prepare_store(old)
+    with reading(old) as conn:
+        oldest = conn.scalar(select(facts.c.value).where(facts.c.name == OLDEST_PROGRAM))
+    assert oldest == "4"
+    assert int(oldest) <= PROGRAM_LEVEL
+    with pytest.raises(LeaderFenced), fenced(old, LED):
+        pass
+
+
+@pytest.mark.req("L4")
+def test_a_store_that_is_not_given_a_key_stays_as_it_was(old: Engine) -> None:
+    with_keyring(old, Keyring())
+    with pytest.raises(KeyRefused, match="HEADRACE_SECRET_KEY"):
+        prepare_store(old)
+    with reading(old) as conn:
+        assert revision(conn) == BEFORE
+
+
+def test_nothing_of_it_is_left_in_the_file(old: Engine) -> None:
+    """A value that is overwritten is zeroed: deleted rows are, too."""
+    if not is_sqlite(old):
+        return
+    path = Path(str(old.url.database))
+    prepare_store(old)
+    old.dispose()
+    assert SECRET.encode() not in path.read_bytes()
+    assert not path.with_name("old.db-wal").exists()
