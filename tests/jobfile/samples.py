@@ -74,7 +74,7 @@ JSON = """\
   "env": {"job.mode": "BATCH", "parallelism": 3},
   "source": [
     {"plugin_name": "FakeSource", "row.num": 7, "result_table_name": "fake",
-     "schema": {"comment": "${left}", "fields": {"id": "int"}}}
+     "schema": {"comment": "${left:old} $${as} written", "fields": {"id": "int"}}}
   ],
   "transform": [],
   "sink": [{"plugin_name": "Console", "source_table_name": ["fake"]}]

@@ -34,7 +34,7 @@ READ = (
     "seatunnel-transforms-v2-e2e-part-1/filter_transform.conf",
     "seatunnel-transforms-v2-e2e-part-2/sql_transform.conf",
 )
-READ_SECONDS_MAX = 1.0  # generous: the machine is shared, and a slow grammar is far slower
+READ_SECONDS_MAX = 2.0  # of the processor; a slow grammar takes far longer
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(JOBS)))
@@ -83,11 +83,11 @@ def test_reading_takes_milliseconds() -> None:
     read_document("a = 1")  # builds the parser
     text = SAMPLES["first.conf"]
 
-    began = time.perf_counter()
+    began_s = time.process_time()
     for _ in range(10):
         read_document(text)
 
-    assert time.perf_counter() - began < READ_SECONDS_MAX
+    assert time.process_time() - began_s < READ_SECONDS_MAX
 
 
 PIECES = [

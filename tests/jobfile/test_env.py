@@ -55,7 +55,8 @@ def test_an_env_option_that_can_not_be_used_is_refused(env: str, said: str) -> N
 def test_env_is_read_whatever_way_its_options_are_written() -> None:
     spec = read(
         job(
-            env="job { mode = batch, name = n, retry { times = 0, interval.seconds = 7 } }\n"
+            env="job { mode = batch, name = n, retry { times = 0, interval.seconds = 7 }\n"
+            "lost-workers.max = 4 }\n"
             "execution.parallelism = 3, checkpoint.interval = 5000, checkpoint.timeout = 6000\n"
             "min-pause = 0, checkpoint.max-retained = 3\n"
             'spark.executor.memory = "1g", spark { app.name = x }\n'
@@ -74,6 +75,7 @@ def test_env_is_read_whatever_way_its_options_are_written() -> None:
         "checkpoint_retained": 3,
         "retry_times": 0,
         "retry_interval_s": 7,
+        "lost_workers_max": 4,
         "other": {
             "spark.executor.memory": "1g",
             "spark.app.name": "x",

@@ -168,6 +168,20 @@ NOT_HERE = "was not expected here; "
             'or put the string in triple quotes: """…"""',
         ),
         ('a = "\\ud800"', 1, 5, "this string has half of a surrogate pair"),
+        ('a = "x\\u0000"', 1, 5, "this string has a NUL character"),
+        ("a = 1\nb = x\0y", 2, 6, "a NUL character stands here"),
+        (
+            ".".join("a" * 1200) + " = 1",
+            1,
+            1,
+            "a key has 1200 parts between its dots; at most 64 fit",
+        ),
+        (
+            "x { " + ".".join("a" * 40) + " { " + ".".join("b" * 40) + " = 1 } }",
+            1,
+            87,
+            "nested more than 64 deep; each dot of a key is a level, too",
+        ),
         ("a..b = 1", 1, 1, "a key has an empty part; put it in quotes if its dot is no path"),
         ("a = [1] {b = 1}", 1, 9, "a list, an object and a text can't be put side by side"),
         (
@@ -191,7 +205,7 @@ def test_what_can_not_be_understood_is_said_with_its_place(
     assert (raised.value.text, raised.value.place) == (said, (line, column))
 
 
-TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+TEXTS = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=12)
 VALUES = st.recursive(
     st.none()
     | st.booleans()

@@ -69,8 +69,8 @@ def test_an_option_is_found_by_its_path_and_converted(
         ),
         (
             "row.num = ${rows}",
-            "5:11: option 'row.num' of source FakeSource must be a whole number, and is "
-            "'${rows}'; variable 'rows' has no value, give it with -i rows=…",
+            "5:11: option 'row.num' of source FakeSource: variable 'rows' has no value; give it "
+            "with -i rows=… or in the environment, or write $${rows} for the text ${rows} itself",
         ),
         (
             "row.num = 1.5",

@@ -17,7 +17,6 @@ from headrace.jobfile.nodes import (
     Scalar,
     describe,
     from_json,
-    no_value,
     to_json,
     untold,
 )
@@ -54,8 +53,7 @@ def _scalar(node: Node, kind: Kind, title: str) -> Scalar:
 
 
 def _wrong(node: Node, kind: Kind, title: str) -> Problem:
-    advice = no_value(node.text) if isinstance(node, Scalar) else ""
-    return Problem(node.place, f"{title} must be {kind.value}, and is {describe(node)}{advice}")
+    return Problem(node.place, f"{title} must be {kind.value}, and is {describe(node)}")
 
 
 def _int(option: Option, node: Node, title: str) -> int:
@@ -103,15 +101,16 @@ def _bool(option: Option, node: Node, title: str) -> bool:
 
 def _string(option: Option, node: Node, title: str) -> str:
     text = _scalar(node, Kind.STRING, title).text
+    shown = "what it is" if option.secret else repr(text)
     if option.flaw is not None and (flaw := option.flaw(text)):
-        raise Problem(node.place, f"{title} can't be {text!r}: {flaw}")
+        raise Problem(node.place, f"{title} can't be {shown}: {flaw}")
     if not option.choices:
         return text
     for choice in option.choices:
         if choice.lower() == text.lower():
             return choice
     known = hint(text, option.choices, noun="values")
-    raise Problem(node.place, f"{title} can't be {text!r}; {known}{no_value(text)}")
+    raise Problem(node.place, f"{title} can't be {shown}; {known}")
 
 
 def _list(option: Option, node: Node, title: str) -> list[JsonValue]:

@@ -19,6 +19,7 @@ from lark import Token
 
 from headrace.jobfile.grammar import RawField, RawObject, RawPiece, RawValue, parse, place_of
 from headrace.jobfile.nodes import (
+    NESTING_MAX,
     ROLES,
     Array,
     Joined,
@@ -32,12 +33,15 @@ from headrace.jobfile.nodes import (
     Scalar,
     Written,
 )
+from headrace.model.text import storing_flaw
 
 _ROLE_OF: dict[str, Role] = {role: role for role in ROLES}
 
 NUMBER_CHARS_MAX = 300  # longer ones stay text
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d{1,3})?", re.ASCII)
 _WORDS = {"true": True, "false": False, "null": None}
+# "$"${x} is no $${x}: such a dollar becomes the default of a variable that has no name.
+_DOLLARS = re.compile(r"\$+$")
 _ESCAPE = re.compile(r'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})(.)', re.DOTALL)
 
 
@@ -54,6 +58,9 @@ class Document:
 
 def read_document(text: str) -> Document:
     """Raises `Problem` at the first thing that can't be understood."""
+    if (nul := text.find("\0")) >= 0:
+        line = text.count("\n", 0, nul) + 1
+        raise Problem(Place(line, nul - text.rfind("\n", 0, nul)), "a NUL character stands here")
     raw = parse(text)
     build = _Builder(text)
     document = Document(Object(raw.place))
@@ -70,6 +77,7 @@ def read_document(text: str) -> Document:
 class _Builder:
     def __init__(self, text: str) -> None:
         self.text = text
+        self._depth = 0  # of the object that is being filled: braces and dots count alike
 
     def plugins(self, role: Role, path: list[Key], member: RawField) -> list[Written]:
         if len(path) > 1:
@@ -116,7 +124,13 @@ class _Builder:
             into = inner
         name, place = path[-1]
         before = into.members.get(name)
+        self._depth += len(path)
+        if self._depth > NESTING_MAX:
+            raise Problem(
+                place, f"nested more than {NESTING_MAX} deep; each dot of a key is a level, too"
+            )
         value = self.value(member.value)
+        self._depth -= len(path)
         into.put(name, place, _appended(before, value) if member.append else _over(before, value))
 
     def key(self, tokens: tuple[Token, ...]) -> list[Key]:
@@ -133,6 +147,10 @@ class _Builder:
             first, *rest = str(token).split(".")
             parts[-1] += first
             parts += rest
+        if len(parts) > NESTING_MAX:
+            raise Problem(
+                place, f"a key has {len(parts)} parts between its dots; at most {NESTING_MAX} fit"
+            )
         if len(parts) > 1 and not all(parts):
             raise Problem(place, "a key has an empty part; put it in quotes if its dot is no path")
         return [Key(part, place) for part in parts]
@@ -160,7 +178,10 @@ class _Builder:
     def _joined_text(self, tokens: list[Token]) -> Scalar:
         text = _text(tokens[0])
         for before, token in itertools.pairwise(tokens):
-            text += self.text[before.end_pos : token.start_pos] + _text(token)
+            text += self.text[before.end_pos : token.start_pos]
+            if token.type == "REFERENCE":
+                text = _DOLLARS.sub(r"${?:\g<0>}", text)
+            text += _text(token)
         return Scalar(place_of(tokens[0]), text, text)
 
 
@@ -183,8 +204,8 @@ def _unquoted(token: Token) -> str:
             'or put the string in triple quotes: """…"""',
         )
     text: str = json.loads(token, strict=False)
-    if any("\ud800" <= character <= "\udfff" for character in text):
-        raise Problem(place_of(token), "this string has half of a surrogate pair")
+    if (flaw := storing_flaw(text)) is not None:
+        raise Problem(place_of(token), f"this string has {flaw}")
     return text
 
 

@@ -16,7 +16,7 @@ from headrace.jobfile.options import (
     given_options,
     note_idle,
 )
-from headrace.model.jobspec import EnvSpec
+from headrace.model.jobspec import LOST_WORKERS_MAX, EnvSpec
 
 JOB_NAME_CHARS_MAX = 200
 _MODES = ("BATCH", "STREAMING")
@@ -72,8 +72,31 @@ ENV = Options(
             doc="How many completed epochs of each pipeline are kept to be looked at.",
         ),
         Option("checkpoint.retain-after-job-cancelled", Kind.BOOL, supported=(False,)),
-        Option("job.retry.times", Kind.INT, 3, minimum=0),
-        Option("job.retry.interval.seconds", Kind.INT, 3, minimum=0),
+        Option(
+            "job.retry.times",
+            Kind.INT,
+            3,
+            minimum=0,
+            doc="Errors of a pipeline that are tried again; one more ends the job. They begin to "
+            "count anew with each completed epoch that had rows. 0: no second attempt, whatever "
+            "the cause.",
+        ),
+        Option(
+            "job.retry.interval.seconds",
+            Kind.INT,
+            3,
+            minimum=0,
+            doc="From a failed attempt, or a lost worker, to the next attempt.",
+        ),
+        Option(
+            "job.lost-workers.max",
+            Kind.INT,
+            LOST_WORKERS_MAX,
+            minimum=1,
+            doc="When so many workers of a pipeline were lost in a row, without a completed epoch "
+            "in between, the job ends. An epoch that was running on three different workers as "
+            "each was lost ends it in any case.",
+        ),
         Option("read_limit.rows_per_second", Kind.INT, supported=()),
         Option("read_limit.bytes_per_second", Kind.INT, supported=()),
         Option(
@@ -110,6 +133,7 @@ _FIELDS = {
     "checkpoint.retained": "checkpoint_retained",
     "job.retry.times": "retry_times",
     "job.retry.interval.seconds": "retry_interval_s",
+    "job.lost-workers.max": "lost_workers_max",
 }
 
 

@@ -14,9 +14,7 @@ from typing import cast
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 
-from headrace.jobfile.nodes import Place, Problem
-
-NESTING_MAX = 64  # braces and brackets inside each other
+from headrace.jobfile.nodes import NESTING_MAX, Place, Problem
 
 GRAMMAR = r"""
 start: _NL? _fields? | _NL? object _NL?
@@ -30,7 +28,7 @@ field: key _NL? (SET | APPEND) _NL? value   -> assigned
 key: (UNQUOTED | QUOTED)+
 value: piece+
 object_value: object piece*
-?piece: UNQUOTED | INCLUDE | QUOTED | TRIPLE | REFERENCE | object | array
+?piece: UNQUOTED | INCLUDE | QUOTED | TRIPLE | REFERENCE | ESCAPED | object | array
 array: LBRACKET _NL? (_items _sep?)? "]"
 _items: value | _items _sep value
 
@@ -42,6 +40,7 @@ INCLUDE.4: /include(?=[^\S\n]*\"|[^\S\n]+(?:url|file|classpath|required)\()/
 TRIPLE.3: /\"\"\"(?:[^"]|\"{1,2}(?!\"))*?\"{3,}/
 QUOTED.2: /\"(?!\"\")(?:[^"\\\n]|\\[^\n])*\"/
 REFERENCE: /\$\{[^{}\n]*\}/
+ESCAPED.2: /\$\$\{[^{}\n]*\}/
 UNQUOTED: /(?:[^$"{}\[\]:=,+#`^?!@*&\\\s\/\ufeff]|\/(?!\/)|\+(?!=))+(?:\[[\w*., ]*\])?/
 _NL: /(?:\#[^\n]*|\/\/[^\n]*|\n)(?:[^\S\n]|\#[^\n]*|\/\/[^\n]*|\n)*/
 WS: /[^\S\n]+/

@@ -16,6 +16,20 @@ from pydantic import JsonValue
 Role = Literal["source", "transform", "sink"]
 ROLES: tuple[Role, ...] = get_args(Role)
 VARIABLE = re.compile(r"\$\{([^:{}]+)(?::([^}]*))?\}")
+# What SeaTunnel's sinks replace for each table.
+RESERVED = frozenset(
+    {
+        "database_name",
+        "schema_name",
+        "table_name",
+        "schema_full_name",
+        "table_full_name",
+        "primary_key",
+        "unique_key",
+        "field_names",
+    }
+)
+NESTING_MAX = 64  # blocks and lists inside each other, however they are written
 
 Plain = str | int | float | bool | None
 
@@ -44,10 +58,32 @@ def untold(_place: Place, _text: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Unset:
+    """A variable for which nobody gave a value. Only an option that replaces it may keep it."""
+
+    name: str
+    near: str | None = None  # the name that was probably meant
+    reserved: bool = False  # SeaTunnel's sinks replace it, so that nobody else may give it
+
+    def __str__(self) -> str:
+        if self.reserved:
+            return (
+                f"${{{self.name}}} stands for a part of each table's name in SeaTunnel's sinks, "
+                "which is not built yet; write the name itself"
+            )
+        meant = f" (did you mean {self.near!r}?)" if self.near else ""
+        return (
+            f"variable {self.name!r} has no value{meant}; give it with -i {self.name}=… or in the "
+            f"environment, or write $${{{self.name}}} for the text ${{{self.name}}} itself"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Scalar:
     place: Place
     value: Plain
     text: str  # as written, so that 1.10 stays "1.10" where a string is wanted
+    unset: tuple[Unset, ...] = ()  # variables that still stand in the text
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +152,19 @@ def describe(node: Node) -> str:
             return "an expression"
 
 
-def no_value(text: str) -> str:
-    """What to add to an error when a variable was left in the value."""
-    left = VARIABLE.search(text)
-    return f"; variable {left[1]!r} has no value, give it with -i {left[1]}=…" if left else ""
+def scalars(node: Node) -> Iterator[Scalar]:
+    """Every single value in a tree."""
+    match node:
+        case Scalar():
+            yield node
+        case Array():
+            for item in node.items:
+                yield from scalars(item)
+        case Object():
+            for member in node.members.values():
+                yield from scalars(member)
+        case Reference() | Joined():
+            raise Problem(node.place, "this value was used before its variables were replaced")
 
 
 def to_json(node: Node) -> JsonValue:

@@ -8,13 +8,14 @@ nothing that a user wrote is ignored without a word.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pydantic import JsonValue
 
-from headrace.jobfile.nodes import Node, Note, Object, Place, Problem, Role, Scalar
+from headrace.jobfile.nodes import Node, Note, Object, Place, Problem, Role, Scalar, scalars
 from headrace.jobfile.suggest import hint
 from headrace.logs import is_secret
 
@@ -50,6 +51,9 @@ class Option:
     unsupported: str = "is not built yet"  # what is said of any other value
     idle: str = ""  # why it has no effect yet; "" means that it has one
     flaw: Callable[[str], str | None] | None = None  # of a STRING: what is wrong with a value
+    # What it replaces while the job runs, as patterns of names: `${now}`. A variable of any other
+    # name has to have a value when the job file is read.
+    placeholders: tuple[str, ...] = ()
     # Of a JSON: raises `Problem` when it is wrong, and notes what has no effect in it.
     reads: Callable[[Node, Note], object] | None = None
 
@@ -60,6 +64,9 @@ class Option:
     @property
     def secret(self) -> bool:
         return self.sensitive or is_secret(self.name)
+
+    def replaces(self, variable: str) -> bool:
+        return any(re.fullmatch(pattern, variable) for pattern in self.placeholders)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +146,17 @@ def given_options(options: Options, block: Object, *, title: str) -> list[Given]
         if before is not None:
             both = f"{before.path!r} and {given.path!r} are the same option of {title}; give one"
             raise Problem(given.place, both)
+        _check_set(given, title=title)
         found[name] = given
     return list(found.values())
+
+
+def _check_set(given: Given, *, title: str) -> None:
+    """A variable that nobody set would be sent as it stands, a password among others."""
+    for scalar in scalars(given.node):
+        for unset in scalar.unset:
+            if given.option is None or not given.option.replaces(unset.name):
+                raise Problem(scalar.place, f"option {given.path!r} of {title}: {unset}")
 
 
 def note_idle(options: Options, given: Iterable[Given], *, title: str, note: Note) -> None:
@@ -149,6 +165,10 @@ def note_idle(options: Options, given: Iterable[Given], *, title: str, note: Not
             note(one.place, f"option {one.path!r} of {title} has no effect yet: {why}")
         if one.option is not None and one.option.reads is not None:
             one.option.reads(one.node, note)
+        for scalar in scalars(one.node):
+            for unset in (unset for unset in scalar.unset if unset.reserved):
+                text = f"option {one.path!r} of {title} keeps ${{{unset.name}}} as it stands: a job"
+                note(scalar.place, f"{text} writes one table, and nothing replaces it yet")
 
 
 def _walk(options: Options, block: Object, *, title: str, prefix: str) -> Iterable[Given]:

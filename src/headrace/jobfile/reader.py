@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +21,19 @@ from headrace.jobfile.suggest import hint
 from headrace.jobfile.targets import Aimed, find_clash
 from headrace.jobfile.variables import check_variables, substitute
 from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
+from headrace.model.text import legible
 
 JOB_FILE_BYTES_MAX = 1_000_000
+_YAML_SUFFIXES = frozenset({".yaml", ".yml"})
+# A document's mark before everything else, or a block that is opened by a colon and an indented
+# line, without a brace.
+_BLANK = r"[^\S\n]*(?:#[^\n]*)?\n"
+_KEY = r"(?:[\w.-]+|\"[^\"\n]*\"|'[^'\n]*')"
+_YAML = re.compile(
+    rf"\A(?:{_BLANK})*+(?P<mark>---)\s*?$"
+    rf"|^(?P<block>(?:env|source|transform|sink):)(?:{_BLANK})++[^\S\n]*{_KEY}[ :]",
+    re.MULTILINE,
+)
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -46,20 +58,45 @@ def read_job(
         if note is not None:
             note(f"{path}:{place.line}:{place.column}: {said}")
 
-    suffix = Path(path).suffix.lower()
+    _check_syntax(path, Path(path).suffix.lower())
+    text = _read_text(path) if text is None else text
+    try:
+        document, referred = substitute(
+            _document(path, text), variables=variables, environment=environment
+        )
+        _check_root(document, referred)
+        return _job(document, default_name=legible(Path(path).stem), note=note_at)
+    except Problem as problem:
+        raise BadJobFile(str(path), *problem.place, problem.text) from None
+
+
+def _check_syntax(path: Path | str, suffix: str) -> None:
     if suffix == ".sql":
         raise JobFileUnreadable(
             str(path), "SQL job files are not supported yet; write the job as HOCON or JSON"
         )
+    if suffix in _YAML_SUFFIXES:
+        raise _is_yaml(path, f"its name ends in {suffix}")
+
+
+def _is_yaml(path: Path | str, why: str, problem: Problem | None = None) -> JobFileUnreadable:
+    said = f". As HOCON it fails at line {problem.place.line}: {problem.text}" if problem else ""
+    return JobFileUnreadable(
+        str(path),
+        f"this is YAML ({why}), and YAML job files are not supported yet; write the job as HOCON, "
+        f"with blocks in braces, or convert it to JSON{said}",
+    )
+
+
+def _document(path: Path | str, text: str) -> Document:
+    """What is no HOCON, and looks like YAML, is told that before the brace that is missing."""
     try:
-        document = read_document(_read_text(path) if text is None else text)
-        referred: frozenset[str] = frozenset()
-        if suffix != ".json":
-            document, referred = substitute(document, variables=variables, environment=environment)
-        _check_root(document, referred)
-        return _job(document, default_name=Path(path).stem, note=note_at)
+        return read_document(text)
     except Problem as problem:
-        raise BadJobFile(str(path), *problem.place, problem.text) from None
+        if (looks := _YAML.search(text)) and (kind := looks.lastgroup):
+            line = text.count("\n", 0, looks.start(kind)) + 1
+            raise _is_yaml(path, f"line {line} is {looks[kind]!r}", problem) from None
+        raise
 
 
 def _read_text(path: Path | str) -> str:

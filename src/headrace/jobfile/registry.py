@@ -48,9 +48,13 @@ def declared(role: Role) -> list[str]:
     return [decl.name for decl in _BY_ROLE[role].values()]
 
 
+def declaration(role: Role, name: str) -> PluginDecl | None:
+    return _BY_ROLE[role].get(name.lower())
+
+
 def find_plugin(role: Role, name: str, place: Place) -> PluginDecl:
     """The declaration of a plugin. Raises `Problem`, which names the nearest one."""
-    decl = _BY_ROLE[role].get(name.lower())
+    decl = declaration(role, name)
     if decl is not None:
         return decl
     built = ", ".join(declared(role))

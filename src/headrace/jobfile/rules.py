@@ -20,7 +20,6 @@ from headrace.jobfile.nodes import (
     Scalar,
     describe,
     from_json,
-    no_value,
     to_json,
     untold,
 )
@@ -156,9 +155,7 @@ def _rule(block: Object, kinds: tuple[str, ...]) -> Rule:
 
 
 def _number(node: Scalar) -> float:
-    wrong = Problem(
-        node.place, f"rule_value must be a number, and is {describe(node)}{no_value(node.text)}"
-    )
+    wrong = Problem(node.place, f"rule_value must be a number, and is {describe(node)}")
     try:
         number = float("nan" if isinstance(node.value, bool) else node.text)
     except ValueError:

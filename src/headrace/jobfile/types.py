@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import NoReturn
 
-from headrace.jobfile.nodes import Node, Object, Place, Problem, Scalar, describe, no_value
+from headrace.jobfile.nodes import Node, Object, Place, Problem, Scalar, describe
 from headrace.jobfile.suggest import hint
 
 TYPE_NESTING_MAX = 32  # of array<…>, map<…> and {…} in one text
@@ -116,7 +116,7 @@ def _parse(text: str, place: Place) -> ColumnType:
 
 def _unknown(text: str, place: Place) -> NoReturn:
     known = hint(text, _NAMES, noun="types")
-    raise Problem(place, f"unknown type {text!r}; {known}{no_value(text)}")
+    raise Problem(place, f"unknown type {text!r}; {known}")
 
 
 def _decimal(precision: int, scale: int, text: str, place: Place) -> DecimalType:

@@ -21,11 +21,11 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "zlib")
 _NO_CODECS = ("lzo", "brotli")
 _ARCHIVES = ("none", "zip", "tar", "tar_gz", "gz")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
+_NAME_PARTS = ("transactionId", "now", "uuid")  # what a file's name may be made of
+_KEY = r"[kv]\d+"  # and a folder's: the keys and values of a partition
 
 
 def path_flaw(path: str) -> str | None:
-    if "${" in path:
-        return "a variable in it has no value; ${table_name} is not built yet"
     if not urlsplit(path).scheme and not path.startswith("/"):
         return "it must be absolute, since the worker has a folder of its own"
     return None
@@ -40,14 +40,14 @@ def _local_flaw(path: str) -> str | None:
 def _name_flaw(expression: str) -> str | None:
     if "/" in expression or "\\" in expression:
         return "a file's name has no slash; folders are made by partition_by"
-    unknown = set(_VARIABLE.findall(expression)) - {"transactionId", "now", "uuid"}
+    unknown = set(_VARIABLE.findall(expression)) - set(_NAME_PARTS)
     if unknown:
         return f"unknown ${{{min(unknown)}}}; known are ${{transactionId}}, ${{now}}, ${{uuid}}"
     return None if expression else "it is empty"
 
 
 def _folders_flaw(expression: str) -> str | None:
-    unknown = [name for name in _VARIABLE.findall(expression) if not re.fullmatch(r"[kv]\d+", name)]
+    unknown = [name for name in _VARIABLE.findall(expression) if not re.fullmatch(_KEY, name)]
     if unknown:
         return f"unknown ${{{unknown[0]}}}; known are ${{k0}}, ${{v0}}, ${{k1}}, …"
     return None if _VARIABLE.search(expression) else "it names no partition, e.g. by ${v0}"
@@ -123,8 +123,9 @@ _SOURCE = (
         Kind.INT,
         0,
         minimum=0,
-        doc="Lines at the top of each file; csv: 0 or 1. A text file is then read as one value, "
-        "and must be smaller than 2 GB.",
+        doc="Lines at the top of each file; csv: 0 or 1, and a header in another order than "
+        "`schema` stops the job. A text file is then read as one value, and must be smaller than "
+        "2 GB.",
     ),
     Option("file_filter_pattern", Kind.STRING, doc="Of whole file names.", flaw=_regex_flaw),
     Option(
@@ -170,6 +171,7 @@ _SINK = (
         Kind.STRING,
         "${k0}=${v0}",
         flaw=_folders_flaw,
+        placeholders=(_KEY,),
         doc="The default stands for `k=v` of every key.",
     ),
     Option("is_partition_field_write_in_file", Kind.BOOL, default=False),
@@ -181,6 +183,7 @@ _SINK = (
         Kind.STRING,
         "${transactionId}",
         flaw=_name_flaw,
+        placeholders=_NAME_PARTS,
         doc="Of `${transactionId}`, `${now}` (UTC), `${uuid}`. Without the first, a hash of it is "
         "added: no file is ever overwritten.",
     ),

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
+from headrace.jobfile.nodes import RESERVED
 from headrace.jobfile.options import Kind, Option, Options, PluginDecl, common_options
 from headrace.jobfile.saving import data_save_mode, schema_save_mode
 
@@ -65,11 +66,18 @@ def mode_flaw(options: Mapping[str, JsonValue], *, streaming: bool) -> str | Non
     return None
 
 
-def _table(doc: str) -> tuple[Option, ...]:
+def _table(doc: str, placeholders: tuple[str, ...] = ()) -> tuple[Option, ...]:
     return (
         Option("catalog_name", Kind.STRING, doc="Missing: the embedded catalog.", flaw=name_flaw),
-        Option("namespace", Kind.STRING, "default", flaw=name_flaw),
-        Option("table", Kind.STRING, required=True, doc=doc, flaw=name_flaw),
+        Option("namespace", Kind.STRING, "default", flaw=name_flaw, placeholders=placeholders),
+        Option(
+            "table",
+            Kind.STRING,
+            required=True,
+            doc=doc,
+            flaw=name_flaw,
+            placeholders=placeholders,
+        ),
         Option("iceberg.catalog.config", Kind.MAP, doc="type, warehouse, uri, …"),
         Option("hadoop.config", Kind.MAP),
         Option("iceberg.hadoop-conf-path", Kind.STRING, supported=()),
@@ -145,7 +153,7 @@ ICEBERG_SINK = PluginDecl(
     doc="Appends to an Iceberg table, exactly once.",
     options=Options(
         (
-            *_table("the name of the table to write to."),
+            *_table("the name of the table to write to.", tuple(RESERVED)),
             Option("case_sensitive", Kind.BOOL, default=False),
             Option("iceberg.table.write-props", Kind.MAP, doc="Options of the writer."),
             Option("iceberg.table.auto-create-props", Kind.MAP, doc="Table properties."),

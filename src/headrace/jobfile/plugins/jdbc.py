@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from urllib.parse import unquote
 
+from pydantic import JsonValue
+
+from headrace.jobfile.nodes import RESERVED
 from headrace.jobfile.options import (
     PARALLELISM_MAX,
     Kind,
@@ -14,13 +19,25 @@ from headrace.jobfile.options import (
 )
 from headrace.jobfile.saving import data_save_mode, saving_flaw, schema_save_mode
 
+DATABASES = ("jdbc:postgresql:",)  # how the urls of those begin that are built
+DRIVER = "org.postgresql.Driver"
 BATCH_ROWS_MAX = 1_000_000
 COMMIT_TRIES_MAX = 100
+_TABLE_NAMES = tuple(RESERVED)
 _IDENTIFIERS = ("ORIGINAL", "UPPERCASE", "LOWERCASE")
 _BY_SPARK = "Spark cuts the rows by partition_column alone"
 # What may hold a semicolon that ends no statement: quoted texts and names, and comments.
 _QUOTED = re.compile(
     r"\$(\w*)\$.*?\$\1\$|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL
+)
+_NAME = r'(?:"(?:[^"]|"")+"|[A-Za-z_][\w$]*)'
+INSERT_NAME = re.compile(_NAME)
+# The plain form of the user's own statement: a table, perhaps its columns, and one `?` for each.
+INSERT = re.compile(
+    rf"\s*INSERT\s+INTO\s+(?P<table>{_NAME}(?:\s*\.\s*{_NAME})*)\s*"
+    rf"(?:\(\s*(?P<columns>{_NAME}(?:\s*,\s*{_NAME})*)\s*\))?\s*"
+    r"VALUES\s*\(\s*(?P<values>\?(?:\s*,\s*\?)*)\s*\)\s*;?\s*",
+    re.IGNORECASE,
 )
 _ENDS = frozenset({"abort", "commit", "end", "prepare", "rollback"})
 
@@ -34,6 +51,68 @@ def sql_flaw(text: str) -> str | None:
     return None
 
 
+def url_flaw(url: str) -> str | None:
+    """No database is spoken to without its driver, and what only its dialect knows."""
+    if url.startswith(tuple(DATABASES)):
+        named = url.partition("?")[0].split(":", 2)[2].strip("/")
+        return None if named else "it names no database: jdbc:postgresql://host:5432/database"
+    return (
+        f"it must begin with {' or '.join(DATABASES)} so far; for other databases no driver comes "
+        "along, and none is built"
+    )
+
+
+def driver_flaw(driver: str) -> str | None:
+    if driver == DRIVER:
+        return None
+    return f"the one that speaks to {' or '.join(DATABASES)} is {DRIVER}; leave 'driver' out"
+
+
+def _database_flaw(options: Mapping[str, JsonValue]) -> str | None:
+    """A sink writes to the database that its url leads to, and asks it for its name."""
+    named = str(options.get("database") or "")
+    _, _, place = str(options.get("url")).partition("?")[0].partition("//")
+    leads_to = unquote(place.partition("/")[2])
+    if not named or not leads_to or "${" in named or named == leads_to:
+        return None
+    return f"'database' is {named!r}, and the url leads to another one; make them the same"
+
+
+def insert_flaw(query: str) -> str | None:
+    if INSERT.fullmatch(query):
+        return None
+    return (
+        "it must have the form INSERT INTO t (a, b) VALUES (?, ?); for anything else shape the "
+        "rows in a transform, and set generate_sink_sql = true with 'table'"
+    )
+
+
+def source_flaw(options: Mapping[str, JsonValue]) -> str | None:
+    if options.get("query") and options.get("table_path"):
+        return "give 'query' or 'table_path', one of them"
+    bounds = ("partition_lower_bound", "partition_upper_bound")
+    given = [name for name in bounds if options.get(name) is not None]
+    if len(given) == 1:
+        return f"give both {bounds[0]!r} and {bounds[1]!r}, or neither"
+    needing = [name for name in ("partition_num", *bounds) if options.get(name) is not None]
+    if needing and not options.get("partition_column"):
+        return f"{needing[0]!r} needs a 'partition_column'"
+    return None
+
+
+def sink_flaw(options: Mapping[str, JsonValue]) -> str | None:
+    if options.get("primary_keys") and options.get("enable_upsert") is not False:
+        return (
+            "'primary_keys' asks for upserts, which come later; set enable_upsert = false to "
+            "insert every row, or leave 'primary_keys' out"
+        )
+    if options.get("query") and options.get("generate_sink_sql"):
+        return "give 'query' or generate_sink_sql = true, not both"
+    if options.get("query") and options.get("table"):
+        return "give 'query' or 'table', not both: the query names the table"
+    return _database_flaw(options) or saving_flaw(options)
+
+
 def _common() -> tuple[Option, ...]:
     return (
         Option(
@@ -41,9 +120,15 @@ def _common() -> tuple[Option, ...]:
             Kind.STRING,
             required=True,
             sensitive=True,  # it may hold a password
+            flaw=url_flaw,
             doc="where the database is: jdbc:postgresql://host:5432/database.",
         ),
-        Option("driver", Kind.STRING, doc="Missing: the one that comes along for the url."),
+        Option(
+            "driver",
+            Kind.STRING,
+            flaw=driver_flaw,
+            doc="Missing: the one that comes along for the url.",
+        ),
         Option("user", Kind.STRING, aliases=("username",)),
         Option("password", Kind.STRING, sensitive=True),
         Option(
@@ -65,6 +150,7 @@ JDBC_SOURCE = PluginDecl(
     one_of=(("query", "table_path"),),
     repeatable=False,  # the table may have changed when it is read again
     streams=False,
+    flaw=source_flaw,
     options=Options(
         (
             *_common(),
@@ -108,17 +194,22 @@ JDBC_SINK = PluginDecl(
     role="sink",
     doc="Inserts into a table, exactly once. PostgreSQL so far.",
     one_of=(("query", "table"),),
-    flaw=saving_flaw,
+    flaw=sink_flaw,
     options=Options(
         (
             *_common(),
-            Option("query", Kind.STRING, doc="INSERT INTO t (a, b) VALUES (?, ?)."),
+            Option(
+                "query", Kind.STRING, flaw=insert_flaw, doc="INSERT INTO t (a, b) VALUES (?, ?)."
+            ),
             Option("generate_sink_sql", Kind.BOOL, default=False, doc="With `table`: implied."),
-            Option("database", Kind.STRING, doc="The one the url leads to."),
-            Option("table", Kind.STRING, doc="table, or schema.table."),
+            Option(
+                "database", Kind.STRING, doc="The one the url leads to.", placeholders=_TABLE_NAMES
+            ),
+            Option("table", Kind.STRING, doc="table, or schema.table.", placeholders=_TABLE_NAMES),
             Option(
                 "primary_keys",
                 Kind.LIST,
+                placeholders=_TABLE_NAMES,
                 doc="Of a table that is made here. Upserts come later: needs "
                 "`enable_upsert = false`.",
             ),
