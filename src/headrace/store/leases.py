@@ -1,8 +1,9 @@
 """The lease: who leads, for how long nobody else may, and how it passes on.
 
-A row (holder, address, epoch, renewals). It has no time in it: a candidate takes over when the
-row has not changed for the ttl on the candidate's own monotonic clock, so no two clocks are
-ever compared. `epoch` grows with every change of leader, also with a resignation.
+A row (holder, address, epoch, renewals). No time in it decides who leads: a candidate takes over
+when the row has not changed for the ttl on the candidate's own monotonic clock, so no two clocks
+are ever compared. The leader's time stands in it for its successor, to go on counting from.
+`epoch` grows with every change of leader, also with a resignation.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ import psutil
 from sqlalchemy import Connection, select, update
 
 from headrace.clock import Clock
-from headrace.store.engine import insert_new
+from headrace.store.engine import insert_new, keyring_of
 from headrace.store.facts import check_program
 from headrace.store.fence import LEADER, Term
 from headrace.store.schema import leases
+from headrace.store.sealed import check_key
 from headrace.store.stuck import is_stuck_on
 
 NOBODY = ""  # the holder of a lease that was resigned
@@ -41,10 +43,19 @@ class Lease:
     epoch: int
     renewals: int
     hinted: bool  # the holder has the take-over hint, so a free hint means that it is dead
+    clock_ms: int = 0  # its time, when it last told it; 0: it never did
 
     @property
     def vacant(self) -> bool:
         return self.holder == NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderTime:
+    """The time that a leader counts by, which is the one of all due times in the store."""
+
+    clock_ms: int
+    offset_ms: int  # so much it is ahead of the wall clock, which was set during the term
 
 
 class Watch:
@@ -74,7 +85,7 @@ def read(conn: Connection) -> Lease | None:
     row = conn.execute(select(leases).where(leases.c.name == LEADER)).one_or_none()
     if row is None:
         return None
-    return Lease(row.holder, row.address, row.epoch, row.renewals, bool(row.hinted))
+    return Lease(row.holder, row.address, row.epoch, row.renewals, bool(row.hinted), row.clock_ms)
 
 
 def take(
@@ -84,8 +95,11 @@ def take(
 
     Waits for an open fenced transaction of the old leader. Repeated after a lost answer it
     finds the lease in its own hands. ProgramTooOld: this program is too old to lead here (L4).
+    KeyRefused: the store has changed its key, and this program was not given the new one.
     """
     check_program(conn)
+    if keyring_of(conn).sources:  # without any, a coordinator was refused when it started
+        check_key(conn)
     term = Term(holder, seen.epoch + 1 if seen else 1)
     values = _row(term, address=address, hinted=hinted)
     if seen is None:
@@ -95,8 +109,22 @@ def take(
     return term if taken or _held(conn, term) else None
 
 
-def renew(conn: Connection, term: Term, *, renewals: int) -> bool:
-    """Show that the holder lives. False: the term has ended.
+def time_of(conn: Connection) -> LeaderTime | None:
+    """When the leader of this or an earlier term last told its time. None: nobody ever did."""
+    told = select(leases.c.clock_ms, leases.c.offset_ms).where(leases.c.name == LEADER)
+    row = conn.execute(told).one_or_none()
+    return LeaderTime(*row) if row is not None and row.clock_ms else None
+
+
+def at_once_ms(conn: Connection, *, now_ms: int) -> int:
+    """A due time for what somebody wants now. The leader's clock may be behind that of the node
+    which was asked (`now_ms`), and it is the leader's that has to have come so far."""
+    told = time_of(conn)
+    return now_ms if told is None else min(now_ms, told.clock_ms)
+
+
+def renew(conn: Connection, term: Term, *, renewals: int, time: LeaderTime | None = None) -> bool:
+    """Show that the holder lives, and tell its time. False: the term has ended.
 
     The caller counts `renewals` up for each new ask, also after one that failed, so that each
     one changes the row for those who watch it. The same ask repeated is found landed.
@@ -109,9 +137,30 @@ def renew(conn: Connection, term: Term, *, renewals: int) -> bool:
             leases.c.holder == term.holder,
             leases.c.renewals <= renewals,
         )
-        .values(renewals=renewals)
+        .values(renewals=renewals, **_times(time))
     )
     return result.rowcount == 1
+
+
+def tell_time(conn: Connection, term: Term, time: LeaderTime) -> None:
+    """Inside a fenced transaction of the term."""
+    mine = (leases.c.name == LEADER) & (leases.c.epoch == term.epoch)
+    conn.execute(update(leases).where(mine).values(**_times(time)))
+
+
+def set_ahead_at_ms(conn: Connection) -> int:
+    """When the wall clock was last found to have been set ahead; 0: never."""
+    told = select(leases.c.set_ahead_at_ms).where(leases.c.name == LEADER)
+    return conn.execute(told).scalar() or 0
+
+
+def note_set_ahead(conn: Connection, term: Term, *, at_ms: int) -> None:
+    mine = (leases.c.name == LEADER) & (leases.c.epoch == term.epoch)
+    conn.execute(update(leases).where(mine).values(set_ahead_at_ms=at_ms))
+
+
+def _times(time: LeaderTime | None) -> dict[str, int]:
+    return {} if time is None else {"clock_ms": time.clock_ms, "offset_ms": time.offset_ms}
 
 
 def resign(conn: Connection, term: Term) -> bool:
