@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Hashable
 from typing import Any
 
 import psycopg
@@ -31,12 +32,22 @@ class Base:
         self.wire.close()
         self._server.drop_database(self.database)
 
-    def sink(self, **options: Any) -> JdbcSink:
+    def sink(
+        self,
+        name: str = "Jdbc-1",
+        *,
+        has_committed: bool = False,
+        planned_tables: dict[Hashable, Any] | None = None,
+        **options: Any,
+    ) -> JdbcSink:
         given = {"url": self.url, "user": "postgres", "password": SECRET}
         if "query" not in options:
             given |= {"generate_sink_sql": True, "database": self.database, "table": "orders"}
         given |= {key.replace("__", "."): value for key, value in options.items()}
-        return JdbcSink("Jdbc-1", setting("Jdbc", "sink", given))
+        made = setting(
+            "Jdbc", "sink", given, has_committed=has_committed, planned_tables=planned_tables
+        )
+        return JdbcSink(name, made)
 
     def frame(self, rows: int, *, first: int = 0) -> DataFrame:
         made = self.session.range(first, first + rows, 1, 2)
@@ -49,8 +60,12 @@ class Base:
         frame = self.frame(rows, first=at.epoch * 1000)
         return (to or self.sink()).stage(self.session, frame, at).handle
 
+    @property
+    def server_url(self) -> str:
+        return self._server.url(self.database)
+
     def run(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self._server.url(self.database)) as conn:
+        with psycopg.connect(self.server_url) as conn:
             done = conn.execute(statement.encode(), values or None)
             return done.fetchall() if done.description else []
 

@@ -76,7 +76,9 @@ def opens_and_reads(lake: Lake) -> None:
     )
     wanted = TableDefinition(columns=columns, partition_keys=["bucket(id, 4)"])
     at = CommitAt(EpochAt("1" * 32, 1, 0, "t1.1"), "Iceberg-1")
-    assert not open_table(session, lake.ref, opening, wanted, at).already
+    opened = open_table(session, lake.ref, opening, wanted, at)
+    assert opened is not None
+    assert not opened.already
     assert lake.count() == 0
 
 

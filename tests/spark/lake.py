@@ -15,7 +15,7 @@ from headrace.formats.iceberg.catalogs import (
     load_table,
     local_path,
 )
-from headrace.formats.iceberg.create import TableDefinition, ensure_table
+from headrace.formats.iceberg.create import TableDefinition, plan_creation
 from headrace.formats.iceberg.staging import Handle, stage
 from headrace.formats.iceberg.token import CommitAt
 from headrace.model.epoch import EpochAt
@@ -25,6 +25,12 @@ def sql(session: SparkSession, text: str) -> list[Row]:
     return session.sql(text).collect()  # pyright: ignore[reportUnknownMemberType]
 
 
+def make_table(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> None:
+    """One without rows, as a catalog makes it."""
+    transaction, _ = plan_creation(session, ref, wanted)
+    transaction.commitTransaction()
+
+
 class Lake:
     def __init__(self, session: SparkSession, warehouse: str) -> None:
         self.session = session
@@ -32,12 +38,12 @@ class Lake:
         name = f"t_{self.incarnation[:12]}"
         self.ref = TableRef(embedded_catalog(warehouse), ("tests",), name)
         self.table = f"headrace.tests.{name}"
-        ensure_table(session, self.ref, TableDefinition(columns=self.frame(1).schema))
+        make_table(session, self.ref, TableDefinition(columns=self.frame(1).schema))
 
     def make_anew(self, properties: Mapping[str, str]) -> None:
         sql(self.session, f"DROP TABLE {self.table}")
         columns = self.frame(1).schema
-        ensure_table(self.session, self.ref, TableDefinition(columns, properties=properties))
+        make_table(self.session, self.ref, TableDefinition(columns, properties=properties))
 
     def frame(self, rows: int, *, first: int = 0) -> DataFrame:
         made = session_range(self.session, first, first + rows)

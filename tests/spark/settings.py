@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any, Literal
 
 from headrace.connectors.connector import Setting
@@ -22,6 +23,8 @@ def setting(
     incarnation: str = INCARNATION,
     streaming: bool = False,
     checkpoint_interval_ms: int | None = None,
+    has_committed: bool = False,
+    planned_tables: dict[Hashable, Any] | None = None,
 ) -> Setting:
     spec = PluginSpec(name=f"{plugin}-1", plugin=plugin, options=options)
     return Setting(
@@ -33,6 +36,8 @@ def setting(
         warehouse=warehouse,
         checkpoint_interval_ms=checkpoint_interval_ms,
         options=resolved_options(spec, role, {}),
+        has_committed=has_committed,
+        planned_tables={} if planned_tables is None else planned_tables,
     )
 
 

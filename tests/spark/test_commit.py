@@ -159,7 +159,7 @@ def test_of_committers_that_race_one_commits_and_the_others_are_refused(
     outcomes: list[Outcome] = []
 
     def race(at: CommitAt, handle: Handle, gate: threading.Barrier) -> None:
-        gate.wait(timeout=30)
+        gate.wait(timeout=120)
         outcomes.append(commit(lake.session, lake.ref, handle, at))
 
     for epoch in (1, 2):
@@ -173,7 +173,7 @@ def test_of_committers_that_race_one_commits_and_the_others_are_refused(
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=60)
+            thread.join(timeout=240)
 
     assert sorted(outcome.already for outcome in outcomes) == [False] * 2 + [True] * 4
     assert lake.count() == 10

@@ -13,13 +13,13 @@ from headrace.client import JobView
 from tests.crash.cluster import Cluster, Process, cluster, free_port, until
 from tests.crash.jobs import ENDED, job, metadata_of, submit
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 PER_READER = 100_000
 ROWS = 2 * PER_READER
-SPARK_START_MAX_S = 180.0
-JOB_MAX_S = 180.0
-HEARTBEAT_TIMEOUT_S = 5.0
+SPARK_START_MAX_S = 600.0
+JOB_MAX_S = 600.0
+HEARTBEAT_TIMEOUT_S = 15.0
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_a_coordinator_away_for_longer_than_the_heartbeat_timeout_loses_no_worke
 ) -> None:
     timeout = ("--heartbeat-timeout", str(HEARTBEAT_TIMEOUT_S))
     job_id, worker, port, before = running_job(made, *timeout)
-    time.sleep(2 * HEARTBEAT_TIMEOUT_S)  # the absence itself is what is tested
+    time.sleep(1.5 * HEARTBEAT_TIMEOUT_S)  # the absence itself is what is tested
 
     after = finished(made, made.coordinator("third", *timeout, port=port), job_id)
 

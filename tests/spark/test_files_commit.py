@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from headrace import seams
 from headrace.connectors.files import FileSink
-from headrace.errors import Refused, TokenSpent, Unavailable
+from headrace.errors import Refused, StoreOlderThanTarget, TokenSpent, Unavailable
 from headrace.formats.files.hadoop import HadoopFiles
 from tests.spark.folder import lines, numbers, sink, write, written
 from tests.spark.settings import at, setting
@@ -78,7 +78,9 @@ def test_a_hadoop_file_system_refuses_a_token_as_well(session: SparkSession, fol
         to.stage(session, numbers(session, 5), at(1, execution=name)) for name in ("t1.1", "t1.2")
     )
     assert not to.commit(session, mine.handle, at()).already
-    assert to.commit(session, others.handle, at(1, execution="t1.2")).already
+    assert to.commit(session, mine.handle, at(1, execution="t1.2")).already
+    with pytest.raises(StoreOlderThanTarget):
+        to.commit(session, others.handle, at(1, execution="t1.2"))
     to.sweep(session, others.handle, at(1, execution="t1.2"))
     to.abort(session, at(2))
     with pytest.raises(TokenSpent):

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from headrace import seams
 from headrace.connectors.files import FileSink
-from headrace.errors import Refused, TokenSpent
+from headrace.errors import Refused, StoreOlderThanTarget, TokenSpent
 from headrace.formats.files.filesystem import FileSystem, LocalFiles
 from headrace.formats.files.hadoop import HadoopFiles
 from tests.spark.folder import lines, numbers, sink, write, written
@@ -102,7 +102,8 @@ def test_a_zombie_that_wakes_in_epoch_0_when_epoch_1_is_in_deletes_nothing(
     assert later["files"] > 0
     assert to.open(session, later, at(0, "t1.1")).already
     assert to.open(session, handle, at(0, "t1.1")).already
-    to.abort(session, at(0, "t1.1"))
+    with pytest.raises(StoreOlderThanTarget):
+        to.abort(session, at(0, "t1.1"))
     assert len(lines(folder)) == 5
 
 

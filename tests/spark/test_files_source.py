@@ -222,7 +222,7 @@ def test_a_value_that_is_none_of_its_type_fails_the_job(
 ) -> None:
     put(tmp_path, "a.csv", "one,x\n")
     made = source(tmp_path)
-    with pytest.raises(Exception, match="one"):
+    with pytest.raises(Exception, match=r"a\.csv: column 'id': 'one' is no int"):
         everything(session, made)
 
 
@@ -259,3 +259,25 @@ def test_options_that_can_not_be_met_together_are_refused(
 ) -> None:
     with pytest.raises(Refused, match=said):
         source(tmp_path, **options)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_file_whose_name_is_not_utf_8_is_told_with_the_way_out(
+    session: SparkSession, tmp_path: Path, *, streaming: bool
+) -> None:
+    put(tmp_path, "a.csv", "1,x\n", modified_s=1_000)
+    put(tmp_path, os.fsdecode(b"name\xe9/b.csv"), "2,y\n", modified_s=1_000)
+    put(tmp_path, os.fsdecode(b".name\xe9.csv"), "9,no\n", modified_s=1_000)
+
+    with pytest.raises(Refused) as refused:
+        source(tmp_path, streaming=streaming).plan(None)
+
+    said = str(refused.value)
+    assert said == (
+        f"source LocalFile-1: the name of file:{tmp_path}/name\\xe9/b.csv is not UTF-8, and Spark "
+        "can't open such a file; rename it, or leave it out by 'file_filter_pattern'. Until then "
+        "no further file of the folder is read"
+    )
+    assert said.encode(), "it can be sent and shown"
+    left_out = source(tmp_path, streaming=streaming, file_filter_pattern="a.*")
+    assert everything(session, left_out) == [(1, "x")]

@@ -17,6 +17,7 @@ from headrace.formats.iceberg.catalogs import TableRef
 from headrace.formats.iceberg.commit import commit, look
 from headrace.formats.iceberg.forget import forget
 from headrace.formats.iceberg.sweep import abort, sweep
+from headrace.formats.iceberg.token import CommitAt
 from headrace.model.deadline import Moment, now
 from headrace.model.epoch import EpochAt
 from tests.fakes import FakeClock
@@ -261,3 +262,51 @@ def test_a_catalog_that_can_not_compare_and_swap_keeps_the_marks(
 
     assert marks(lake) == before
     assert "marks left" in caplog.text
+
+
+@pytest.mark.req("C2")
+def test_no_empty_folder_stays_of_an_epoch_that_was_given_up(lake: Lake) -> None:
+    committed(lake, 1)
+    given_up = lake.at(2, "t1.1")
+    lake.staged(5, given_up)
+    unwritten = lake.at(1, "t1.0")  # it died before its first file
+    lake.folder(unwritten).mkdir(parents=True)
+
+    forget(lake.session, lake.ref, lake.at(2, "f.1"))
+
+    assert not lake.epoch_folder(given_up).exists()
+    assert not lake.folder(unwritten).exists()
+    assert lake.count() == 5
+
+
+@pytest.mark.req("C2", "E6")
+def test_of_a_job_that_committed_nothing_no_folder_stays_and_of_a_later_run_all(
+    lake: Lake,
+) -> None:
+    given_up, later = lake.at(1, "t1.1"), lake.at(2, "t2.1")
+    lake.staged(5, given_up)
+    handle = lake.staged(5, later)
+
+    forget(lake.session, lake.ref, lake.at(1, "f.1"))
+
+    assert not lake.epoch_folder(given_up).exists()
+    assert commit(lake.session, lake.ref, handle, later).already is False
+    assert lake.count() == 5
+    forget(lake.session, lake.ref, lake.at(2, "f.2"))
+
+    other = CommitAt(replace(given_up.epoch_at, incarnation="another", epoch=1), given_up.sink)
+    lake.staged(5, other)
+    forget(lake.session, lake.ref, replace(other, epoch_at=replace(other.epoch_at, execution="f")))
+    assert not lake.epoch_folder(other).parents[2].exists()
+
+
+@pytest.mark.req("E6")
+def test_a_sweep_removes_the_empty_folder_of_a_lost_execution(lake: Lake) -> None:
+    lost, owner = lake.at(1, "t1.0"), lake.at(1, "t1.1")
+    lake.folder(lost).mkdir(parents=True)
+    handle = committed(lake, 1)
+
+    sweep(lake.session, lake.ref, handle, owner)
+
+    assert not lake.folder(lost).exists()
+    assert lake.count() == 5

@@ -10,7 +10,7 @@ import pytest
 from headrace import seams
 from headrace.clock import SystemClock
 from headrace.connectors.jdbc.names import stage_name
-from headrace.errors import Fenced, Refused, Unavailable
+from headrace.errors import Fenced, Refused, StoreOlderThanTarget, Unavailable
 from headrace.model.deadline import Moment
 from headrace.model.epoch import STRAY_GRACE_S, CommitAt, EpochAt
 from tests.spark.base import Base
@@ -102,7 +102,8 @@ def test_the_mark_is_there_until_all_that_was_staged_is_gone(base: Base) -> None
     seams.disarm_all()
 
     assert base.stages() == []
-    assert sink.commit(base.session, zombies, base.at(1, "t1.0")).already
+    with pytest.raises(StoreOlderThanTarget):
+        sink.commit(base.session, zombies, base.at(1, "t1.0"))
     sink.forget(base.session, base.at(1, "f.1"), owners=None)
     assert base.marks() == []
 

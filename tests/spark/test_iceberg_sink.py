@@ -102,8 +102,24 @@ def test_primary_keys_are_required_columns_and_a_null_in_one_fails(
 
     table = load_table(session, to.table_ref)
     assert [str(name) for name in table.schema().identifierFieldNames()] == ["id"]
-    with pytest.raises(Exception, match="column id must not be null"):
+    with pytest.raises(Exception, match="column 'id' must not be null"):
         to.stage(session, session.range(3).selectExpr("if(id < 1, id, null) as id"), at(2))
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "said"),
+    [
+        ("cast(id as int)", "99999999999", r"99999999999 does not fit into int"),
+        ("cast(id as decimal(4,1))", "cast(12345 as decimal(9,1))", r"12345\.0 does not fit into"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_with_table_and_column(
+    session: SparkSession, warehouse: str, narrow: str, wide: str, said: str
+) -> None:
+    to = sink(warehouse)
+    write(session, to, session.range(1).selectExpr(f"{narrow} as id"))
+    with pytest.raises(Exception, match=rf"sink Iceberg-1: table .*: column 'id': {said}"):
+        to.stage(session, session.range(1).selectExpr(f"{wide} as id"), at(2))
 
 
 def test_columns_are_matched_by_name(session: SparkSession, warehouse: str) -> None:
@@ -148,7 +164,7 @@ def test_two_that_create_a_table_at_once_end_with_the_same_one(
     errors: list[BaseException] = []
 
     def create(number: int) -> None:
-        gate.wait(timeout=30)
+        gate.wait(timeout=120)
         try:
             write(session, sink(warehouse, table=name), session.range(5).toDF("id"), epoch=number)
         except BaseException as error:
@@ -159,7 +175,7 @@ def test_two_that_create_a_table_at_once_end_with_the_same_one(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=240)
 
     assert [str(error) for error in errors] == []
     assert sql(session, f"SELECT count(*) AS n FROM headrace.sinks.{name}")[0]["n"] in {5, 10}

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 from headrace.errors import Refused
 from headrace.formats.iceberg.catalogs import CatalogConfig, TableRef
 from headrace.formats.iceberg.commit import commit
-from headrace.formats.iceberg.create import TableDefinition, ensure_table
+from headrace.formats.iceberg.create import TableDefinition
 from headrace.formats.iceberg.staging import stage
-from tests.spark.lake import Lake, some, sql
+from tests.spark.lake import Lake, make_table, some, sql
 from tests.spark.scans import compact, expire, ids, slices, snapshots, source
 
 
@@ -76,7 +76,7 @@ def test_a_job_brings_its_own_catalog(
     config = {"type": "hadoop", "warehouse": f"file://{tmp_path}/wh/"}
     ref = TableRef(CatalogConfig("mine", config), ("ns",), "t")
     frame = session.range(7).selectExpr("id", "named_struct('a', id) as deep")
-    ensure_table(session, ref, TableDefinition(columns=frame.schema, partition_keys=["id"]))
+    make_table(session, ref, TableDefinition(columns=frame.schema, partition_keys=["id"]))
     lake = Lake(session, warehouse)
     commit(session, ref, stage(session, frame, ref, lake.at()), lake.at())
 
@@ -101,6 +101,21 @@ def test_columns_and_rows_are_chosen_by_the_options(lake: Lake) -> None:
         source(lake, {**shown, "case_sensitive": True}).read(lake.session, part)
     with pytest.raises(Refused, match=r"source Iceberg-1: headrace\.tests\..*nobody"):
         source(lake, {"where_clause": "nobody > 2"}).read(lake.session, part)
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("reflect('java.lang.Math', 'abs', 1) = '1'", "function reflect runs Java code"),
+        ("id > 0 and `Java_Method`('java.lang.Math', 'abs', 1) = '1'", "function java_method"),
+        ("id in (select int(reflect('java.lang.Math', 'abs', 1)))", "it runs Java code"),
+    ],
+)
+def test_a_condition_that_runs_code_is_refused(lake: Lake, where: str, said: str) -> None:
+    lake.append_foreign(first=0, rows=5)
+    of = source(lake, {"where_clause": where})
+    with pytest.raises(Refused, match=f"source Iceberg-1: where_clause: {said}"):
+        of.read(lake.session, some(of.plan(None)))
 
 
 def test_without_a_slice_there_are_columns_and_no_rows(lake: Lake) -> None:

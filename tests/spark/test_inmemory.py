@@ -13,20 +13,21 @@ from headrace.errors import HeadraceError
 from tests.spark.settings import at, setting
 
 SLEEP_S = 0.2
+LONG_S = 300.0  # longer than a commit that does not sleep can take
 
 
-def sink(**options: Any) -> InMemorySink:
-    return InMemorySink("InMemory-1", setting("InMemory", "sink", options), sleep_s=SLEEP_S)
+def sink(*, sleep_s: float = SLEEP_S, **options: Any) -> InMemorySink:
+    return InMemorySink("InMemory-1", setting("InMemory", "sink", options), sleep_s=sleep_s)
 
 
 def test_rows_are_counted_and_forgotten(session: SparkSession) -> None:
-    made = sink()
+    made = sink(sleep_s=LONG_S)
     staged = made.stage(session, session.range(7), at())
     began_s = time.monotonic()
 
     assert staged.rows == 7
     assert made.commit(session, staged.handle, at()).facts == {"rows": 7}
-    assert time.monotonic() - began_s < SLEEP_S
+    assert time.monotonic() - began_s < LONG_S
     assert not made.opens
     made.close(7)
 

@@ -6,7 +6,7 @@ import pytest
 
 from headrace import seams
 from headrace.connectors.jdbc.names import stage_name
-from headrace.errors import Refused, TokenSpent
+from headrace.errors import Refused, StoreOlderThanTarget, TokenSpent
 from headrace.model.epoch import CommitAt
 from tests.spark.base import Base
 
@@ -63,7 +63,8 @@ def test_an_abort_that_comes_after_the_commit_keeps_the_rows(base: Base) -> None
     handle = base.staged(10, at)
     sink.commit(base.session, handle, at)
 
-    sink.abort(base.session, base.at(execution="t1.2"))
+    with pytest.raises(StoreOlderThanTarget, match="holds epoch 1 with rows"):
+        sink.abort(base.session, base.at(execution="t1.2"))
 
     assert base.count() == 10
     assert base.marks() == [(1, "data", 10)]

@@ -15,7 +15,7 @@ from headrace.errors import Refused, TokenSpent
 from tests.spark.base import Base
 
 IN_A_COMMIT = b"ON CONFLICT (incarnation"
-MARK_MAX_S = 60
+MARK_MAX_S = 240
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +60,7 @@ def write(base: Base, to: JdbcSink, rows: int, epoch: int = 1) -> None:
     ],
 )
 def test_each_mode_leaves_the_rows_it_should(
-    base: Base, modes: dict[str, str], *, left: int
+    base: Base, modes: dict[str, Any], *, left: int
 ) -> None:
     to = base.sink(**modes)
     assert to.opens
@@ -93,14 +93,31 @@ def test_a_table_is_made_anew_with_the_columns_of_the_rows(base: Base) -> None:
     assert base.count() == 5
 
 
-@pytest.mark.parametrize("mode", ["DROP_DATA", "ERROR_WHEN_DATA_EXISTS", "CUSTOM_PROCESSING"])
-def test_a_table_that_is_missing_is_made_first(base: Base, mode: str) -> None:
+@pytest.mark.parametrize(
+    "modes",
+    [
+        {"data_save_mode": "DROP_DATA"},
+        {"data_save_mode": "ERROR_WHEN_DATA_EXISTS"},
+        {"schema_save_mode": "RECREATE_SCHEMA"},
+    ],
+)
+def test_a_table_that_is_missing_is_made_with_the_first_rows(
+    base: Base, modes: dict[str, Any]
+) -> None:
     base.run("DROP TABLE orders")
-    custom = {"custom_sql": "INSERT INTO orders VALUES (7, 'seven')"}
-    more = custom if mode == "CUSTOM_PROCESSING" else {}
-    to = base.sink(data_save_mode=mode, **more)
+    to = base.sink(**modes)
     opened(base, to)
-    assert base.count() == len(more)
+    assert base.run("SELECT to_regclass('orders')::text") == [(None,)]
+    assert base.marks() == [(0, "data", 0)]
+    write(base, to, 5)
+    assert base.count() == 5
+
+
+def test_a_table_that_is_missing_is_made_before_the_users_own_statement(base: Base) -> None:
+    base.run("DROP TABLE orders")
+    custom = "INSERT INTO orders VALUES (7, 'seven')"
+    opened(base, base.sink(data_save_mode="CUSTOM_PROCESSING", custom_sql=custom))
+    assert base.count() == 1
 
 
 def test_a_table_that_holds_rows_or_is_missing_is_refused_when_the_mode_says_so(
@@ -136,7 +153,7 @@ def test_a_survey_changes_nothing(base: Base) -> None:
     ],
 )
 def test_an_opening_said_again_is_refused_by_the_mark_also_when_epoch_1_is_in(
-    base: Base, modes: dict[str, str]
+    base: Base, modes: dict[str, Any]
 ) -> None:
     to = base.sink(**modes)
     handle = surveyed(base, to)
@@ -154,7 +171,7 @@ def test_an_opening_said_again_is_refused_by_the_mark_also_when_epoch_1_is_in(
     "modes", [{"data_save_mode": "DROP_DATA"}, {"schema_save_mode": "RECREATE_SCHEMA"}]
 )
 def test_a_zombie_that_wakes_in_epoch_0_when_epoch_1_is_in_changes_nothing(
-    base: Base, modes: dict[str, str]
+    base: Base, modes: dict[str, Any]
 ) -> None:
     to = base.sink(**modes)
     handle = surveyed(base, to)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -18,7 +19,8 @@ from tests.postgresql import PostgreSQL
 from tests.spark.base import SECRET, Base
 from tests.spark.lake import sql
 
-RELOAD_MAX_S = 10.0
+RELOAD_MAX_S = 120.0
+LOCK_MAX_S = 240.0
 
 
 def written(base: Base, frame: Any, **options: Any) -> None:
@@ -51,6 +53,134 @@ def test_a_made_table_has_its_primary_key_when_upserts_are_off(base: Base) -> No
     assert base.run("SELECT indexdef FROM pg_indexes WHERE tablename = 'made'")[0][0].endswith(
         "(id)"
     )
+
+
+def made(base: Base, table: str = "made") -> bool:
+    return base.run("SELECT to_regclass(%s)::text", table) != [(None,)]
+
+
+def test_a_job_that_fails_before_its_first_commit_leaves_no_table(base: Base) -> None:
+    """The next one, with other columns, would be refused by it."""
+    to = base.sink(table="made")
+    to.stage(base.session, base.frame(3), base.at())
+    assert not made(base)
+    to.abort(base.session, base.at())
+    assert not made(base)
+    assert base.stages() == []
+
+    to = base.sink(table="made")
+    other, again = base.frame(2).selectExpr("id AS other"), base.at(2)
+    to.commit(base.session, to.stage(base.session, other, again).handle, again)
+
+    assert base.run("SELECT other FROM made ORDER BY 1") == [(0,), (1,)]
+
+
+def test_a_table_is_made_by_the_transaction_of_its_first_commit_or_not_at_all(base: Base) -> None:
+    to, at = base.sink(table="made", primary_keys=["id"], enable_upsert=False), base.at()
+    twice = base.frame(2).union(base.frame(2))
+    handle = to.stage(base.session, twice, at).handle
+    with pytest.raises(Refused, match="duplicate key value violates unique constraint"):
+        to.commit(base.session, handle, at)
+    assert not made(base)
+    assert base.marks() == []
+
+
+def test_an_epoch_without_rows_makes_the_table(base: Base) -> None:
+    written(base, base.frame(0), table="made")
+    assert base.count("made") == 0
+
+
+def test_rows_staged_before_the_table_was_made_go_to_the_table_that_is_there(base: Base) -> None:
+    """Two jobs make it at once; of one, the next epoch is staged before the first is committed."""
+    one, other = base.sink(table="made"), base.sink(table="made")
+    staged = [
+        sink.stage(base.session, base.frame(2, first=10 * at.epoch), at).handle
+        for sink, at in ((one, base.at(1)), (one, base.at(2)), (other, base.at(3)))
+    ]
+    for sink, handle, epoch in zip((one, one, other), staged, (1, 2, 3), strict=True):
+        assert not sink.commit(base.session, handle, base.at(epoch)).already
+    assert base.count("made") == 6
+
+
+def test_one_of_two_that_make_a_table_at_once_waits_and_goes_on_with_the_others(
+    base: Base,
+) -> None:
+    to, at = base.sink(table="made"), base.at()
+    handle = to.stage(base.session, base.frame(2), at).handle
+    # The first one has made the table, and not ended its transaction, when the second comes.
+    with psycopg.connect(base.server_url) as first:
+        first.execute("CREATE TABLE made (id bigint, name text)")
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(to.commit, base.session, handle, at)
+            waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            deadline_s = time.monotonic() + LOCK_MAX_S
+            while base.run(waits) == [(0,)]:
+                assert time.monotonic() < deadline_s, "it does not wait for the first"
+                time.sleep(0.05)
+            first.commit()
+            assert not done.result(LOCK_MAX_S).already
+    assert base.count("made") == 2
+
+
+def test_who_finds_another_table_in_its_place_is_refused_and_commits_nothing(base: Base) -> None:
+    to, at = base.sink(table="made"), base.at()
+    handle = to.stage(base.session, base.frame(2), at).handle
+    base.run("CREATE TABLE made (something_else int)")
+    with pytest.raises(Refused, match='column "id" of relation "made" does not exist'):
+        to.commit(base.session, handle, at)
+    assert base.marks() == []
+
+
+def test_a_table_that_was_dropped_since_the_first_commit_is_not_made_again(base: Base) -> None:
+    to = base.sink(table="made")
+    first, second = (to.stage(base.session, base.frame(2), base.at(n)).handle for n in (1, 2))
+    to.commit(base.session, first, base.at(1))
+    base.run("DROP TABLE made")
+    with pytest.raises(Refused, match=r'relation "public\.made" does not exist'):
+        to.commit(base.session, second, base.at(2))
+    later = base.sink(table="made", has_committed=True)
+    with pytest.raises(Refused, match=r'relation "public\.made" does not exist'):
+        later.commit(base.session, second, base.at(2))
+    assert not made(base)
+
+    # Staged after it was dropped, on purpose: what comes from now on has a place.
+    third = later.stage(base.session, base.frame(3), base.at(3)).handle
+    later.commit(base.session, third, base.at(3))
+    assert base.count("made") == 3
+
+
+def test_rows_for_a_missing_table_do_not_go_to_one_that_was_made_after_a_drop(base: Base) -> None:
+    """The marks are beside the table, and stay."""
+    owner, zombie = base.sink(table="made"), base.sink(table="made")
+    handle = zombie.stage(base.session, base.frame(5), base.at()).handle
+    owner.commit(base.session, handle, base.at(1, "t1.2"))
+    base.run("DROP TABLE made")
+    base.run("CREATE TABLE made (id bigint, name text)")
+    assert zombie.commit(base.session, handle, base.at()).already
+    assert base.count("made") == 0
+
+
+def test_two_sinks_of_a_pipeline_make_one_table_in_the_same_way(base: Base) -> None:
+    """Or the epoch would be prepared at both, and could be committed at the first only."""
+    planned: dict[Hashable, Any] = {}
+    one, other = (
+        base.sink(
+            name, table="made", primary_keys=["id"], enable_upsert=False, planned_tables=planned
+        )
+        for name in ("Jdbc-1", "Jdbc-2")
+    )
+    more = base.frame(3, first=10).selectExpr("name", "id", "id AS more")
+    first = one.stage(base.session, base.frame(2), base.at())
+    with pytest.raises(Refused, match="has no column more"):
+        other.stage(base.session, more, base.at())
+    with pytest.raises(Refused, match="needs a value for column id"):
+        other.stage(base.session, more.select("name"), base.at())
+    second = other.stage(base.session, more.select("id"), base.at())
+    third = other.stage(base.session, base.frame(2, first=20).select("name", "id"), base.at(2))
+    one.commit(base.session, first.handle, base.at())
+    other.commit(base.session, second.handle, base.at())
+    other.commit(base.session, third.handle, base.at(2))
+    assert base.count("made") == 7
 
 
 def test_the_columns_a_table_fills_itself_may_be_left_out(base: Base) -> None:
@@ -105,10 +235,13 @@ def test_what_can_not_be_met_is_refused_in_one_line(
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ("id bigint", "has no column name; drop it in a transform"),
-        ("id bigint, name text, more int NOT NULL", "needs a value for column more"),
-        ("id bigint, name int", 'staging rows: .*column "name" is of type integer'),
-        ("id smallint, name text", "staging rows: .*smallint out of range"),
+        ("id bigint", "has no column name; .* schema_save_mode = RECREATE_SCHEMA"),
+        (
+            "id bigint, name text, more int NOT NULL",
+            "needs a value for column more, .* schema_save_mode",
+        ),
+        ("id bigint, name int", 'staging rows for table .*column "name" is of type integer'),
+        ("id smallint, name text", "staging rows for table .*smallint out of range"),
     ],
 )
 def test_rows_that_do_not_fit_the_table_are_refused_while_they_are_staged(

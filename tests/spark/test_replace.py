@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from headrace.clock import SystemClock
 from headrace.errors import Fenced, Refused, TokenSpent
 from headrace.formats.iceberg import commit as committing
+from headrace.formats.iceberg.catalogs import local_path
 from headrace.formats.iceberg.process import ProcessAt
 from headrace.formats.iceberg.replace import abort, discard, look_replaced, replace
 from headrace.formats.iceberg.token import SpentBy
@@ -104,6 +105,8 @@ def test_after_an_abort_a_zombie_commits_nothing_and_its_files_are_gone(written:
 
     assert some(spent).by is SpentBy.ABORT
     assert written.staged(at) == []
+    folder = some(local_path(at.process_folder(str(written.table.location()))))
+    assert not folder.exists(), "no empty folder is left"
     with pytest.raises(TokenSpent):
         written.replace(groups, at)
     with pytest.raises(TokenSpent):

@@ -46,6 +46,9 @@ class Watched:
     def __init__(self, name: str, swept: list[tuple[str, int, JsonValue]]) -> None:
         self.name, self._swept = name, swept
 
+    def read_mark(self, session: SparkSession, at: EpochAt) -> None:
+        return None
+
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
         return Staged(STAGED, frame.count())
 
@@ -80,6 +83,7 @@ class Bench:
         self.runner = Runner(warm, SystemClock(), warehouse="file:/nowhere")
         self.swept: list[tuple[str, int, JsonValue]] = []
         self.said: list[Report] = []
+        self.settings: list[Setting] = []  # of the sinks that were made
 
     def _grant(self) -> None:
         for report in self.outbox.pending(10):
@@ -138,7 +142,8 @@ def _source(number: int, rows: int, table: str) -> PluginSpec:
 def bench(warm: WarmSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench(warm, tmp_path)
 
-    def watched(spec: PluginSpec, _: Setting) -> Sink:
+    def watched(spec: PluginSpec, setting: Setting) -> Sink:
+        made.settings.append(setting)
         return Watched(spec.name, made.swept)
 
     monkeypatch.setattr(runner_module, "make_sink", watched)
@@ -173,6 +178,15 @@ def test_several_sinks_of_the_same_rows_are_not_counted_twice(bench: Bench) -> N
     assert execution.progress.rows == ROWS
     [done] = [report for report in bench.said if isinstance(report, EpochCompleted)]
     assert (done.rows_in, done.rows_out) == (ROWS, 2 * ROWS)  # written, to all sinks together
+
+
+def test_the_sinks_of_an_execution_know_which_tables_each_other_makes(bench: Bench) -> None:
+    for _ in range(2):
+        bench.run(TaskKind.PIPELINE, Restore())
+
+    one, other, later, _ = (setting.planned_tables for setting in bench.settings)
+    assert one is other
+    assert one is not later
 
 
 def test_a_settled_epoch_is_swept_after_its_commit(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from tests.crash.cluster import until
 from tests.spark.lake import Lake, sql
 
 SLOW = "reflect('java.lang.Thread', 'sleep', 200L)"  # in the JVM: a job that lasts
-WAIT_S = 60
+WAIT_S = 240
 
 
 def test_a_task_does_not_see_the_views_and_settings_of_another(warm: WarmSpark) -> None:

@@ -17,7 +17,7 @@ from headrace.containers.sessions import members
 from tests.cli.machine import is_gone, wait_until
 from tests.spark.standalone import Cluster, standalone
 
-SPARK_START_MAX_S = 100.0
+SPARK_START_MAX_S = 600.0
 SECRET = "nobody-may-see-this"
 
 
@@ -58,7 +58,7 @@ def command_line(pid: int) -> str:
         return ""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1800)
 def test_a_worker_runs_on_a_standalone_cluster_and_its_application_is_found(
     tmp_path: Path,
 ) -> None:
@@ -69,7 +69,7 @@ def test_a_worker_runs_on_a_standalone_cluster_and_its_application_is_found(
             worker = int(container.start(launch).properties["pid"])
             application = application_of(container, launch)
             assert active(cluster) == [application]
-            wait_until(lambda: bool(executors_of(application)), "it has an executor", limit_s=60)
+            wait_until(lambda: bool(executors_of(application)), "it has an executor", limit_s=300)
             executor = executors_of(application)[0]
 
             assert executor.environ()["LAKE_TOKEN"] == SECRET
@@ -81,7 +81,7 @@ def test_a_worker_runs_on_a_standalone_cluster_and_its_application_is_found(
             os.kill(worker, signal.SIGKILL)
             wait_until(lambda: container.status(launch).code == -9, "its death is seen")
             assert container.status(launch).state is LaunchState.ENDED
-            wait_until(lambda: not active(cluster), "the cluster has let it go", limit_s=60)
+            wait_until(lambda: not active(cluster), "the cluster has let it go", limit_s=300)
             assert all(is_gone(pid) for pid in members(worker))
         finally:
             container.stop(launch, grace_s=0)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
 
 from headrace.errors import Refused
 from headrace.model.jobspec import PluginSpec
 from headrace.transforms.now import fix_now
 from headrace.transforms.registry import make_transform
-from tests.spark.lake import Lake
+from tests.spark.lake import Lake, sql
 from tests.spark.settings import setting
 
 NOW_MS = 1_700_000_000_123  # 2023-11-14 22:13:20.123 UTC
@@ -96,6 +99,37 @@ def test_a_function_that_runs_code_is_refused(session: SparkSession, function: s
     name = function.strip("`").rpartition(".")[2].lower()
     with pytest.raises(Refused, match=f"transform Sql-1: function {name} runs Java code"):
         run(session, f"select {function}('java.lang.Math', 'abs', 1) from fake")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "with x as (select reflect('java.lang.Math', 'abs', 1) as y from fake) select y from x",
+        "select id from fake where id in (select reflect('java.lang.Math', 'abs', 1) from fake)",
+        "select transform(array(id), n -> reflect('java.lang.Math', 'abs', 1)) from fake",
+        "select id from fake order by system.builtin.reflect('java.lang.Math', 'abs', 1)",
+        "select 1 from fake having count(reflect('java.lang.Math', 'abs', 1)) > 0",
+    ],
+)
+def test_such_a_function_is_found_wherever_it_stands(session: SparkSession, query: str) -> None:
+    with pytest.raises(Refused, match="transform Sql-1: function reflect runs Java code"):
+        run(session, query)
+
+
+def test_a_view_in_a_catalog_that_runs_code_is_refused(session: SparkSession) -> None:
+    view = f"v_{uuid.uuid4().hex[:12]}"
+    sql(session, f"CREATE VIEW {view} AS SELECT reflect('java.lang.Math', 'abs', 1) AS x")
+    try:
+        with pytest.raises(Refused, match="transform Sql-1: it runs Java code, or a view does"):
+            run(session, f"select x from {view}")
+    finally:
+        sql(session, f"DROP VIEW {view}")
+
+
+def test_a_query_leaves_the_functions_of_its_session_to_others(session: SparkSession) -> None:
+    run(session, "select id from fake")
+    java = f.java_method(f.lit("java.lang.Math"), f.lit("abs"), f.lit(-7))
+    assert session.range(1).select(java).collect()[0][0] == "7"
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,13 @@ nothing, *open* does it, once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import JsonValue
 
+from headrace.errors import StoreOlderThanTarget
 from headrace.model.epoch import COMMIT_DEADLINE_S, EpochAt
 from headrace.protocol.payloads import Slice
 
@@ -41,12 +42,19 @@ class Setting:
     checkpoint_interval_ms: int | None = None
     commit_deadline_s: float = COMMIT_DEADLINE_S
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # with defaults and secrets
+    has_committed: bool = False  # the store knows of an epoch that this sink committed
+    # How tables that are missing are going to be made: of all sinks of an execution, which keep and
+    # find it here.
+    planned_tables: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
 
 
 class Source(Protocol):
     name: str
     bounded: bool  # False: there is never a last slice, only nothing new yet
     repeatable: bool  # the same slice gives the same rows, or is refused (E5)
+    # Spark hands the conditions of a query down to it, so that it reads less. Its rows can't be
+    # counted in between without losing that.
+    takes_conditions: bool
 
     def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
         """The slice after `position` (None: the start), or None when there is nothing there.
@@ -74,12 +82,52 @@ class Committed:
     facts: Mapping[str, JsonValue]  # for people: {"table": …, "snapshot": …}
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """The highest epoch of a pipeline that is spent at a target."""
+
+    epoch: int
+    aborted: bool  # by an abort: nothing of the epoch is there
+
+
+def check_spender(target: str, at: EpochAt, *, staged: str, held: str | None) -> None:
+    """A target that holds the token must hold what was prepared: an epoch is only ever committed
+    from the handles in its store. `staged` and `held` are the executions that staged the one and
+    the other; None: the target does not know any more. Raises `StoreOlderThanTarget` (E7)."""
+    if held is not None and held != staged:
+        raise StoreOlderThanTarget(
+            target,
+            f"holds epoch {at.epoch} with rows that execution {held} staged",
+            f"in this store execution {staged} prepared epoch {at.epoch}",
+        )
+
+
+def check_given_up(target: str, at: EpochAt, *, holds_rows: bool) -> None:
+    """Only what is planned is given up, and only what is prepared is ever committed: a target that
+    holds rows under the token knows more than the store. Raises `StoreOlderThanTarget` (E7)."""
+    if holds_rows:
+        raise StoreOlderThanTarget(
+            target,
+            f"holds epoch {at.epoch} with rows",
+            f"in this store epoch {at.epoch} was never prepared",
+        )
+
+
 class Sink(Protocol):
     name: str
     # Whether a commit leaves something behind of what its own execution staged. If not, there is
     # nothing to sweep after an epoch that no other execution ever worked on.
     leaves_stage: bool
     opens: bool  # whether its save modes ask for something before the first row
+
+    def read_mark(self, session: SparkSession, at: EpochAt) -> Mark | None:
+        """What the target says of the pipeline that `at` names, whichever epoch that is; None:
+        nothing of it is spent there, or there is no target yet. Changes nothing.
+
+        A sink remembers which target it found when it was asked first: by that, a commit tells its
+        own from one that took its place since.
+        """
+        ...
 
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:
         """Of epoch 0: all that a stranger needs in order to `open`. Changes nothing.
@@ -99,7 +147,9 @@ class Sink(Protocol):
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged: ...
 
-    def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed: ...
+    def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        """`check_spender` says what an `already` must not hide."""
+        ...
 
     def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
         """Delete what other executions staged for this epoch. Its token is spent by now.
@@ -109,7 +159,10 @@ class Sink(Protocol):
         ...
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
-        """Spend the token with no rows, then delete whatever was staged for the epoch."""
+        """Spend the token with no rows, then delete whatever was staged for the epoch.
+
+        When rows were first nothing is deleted, and `check_given_up` says what that proves.
+        """
         ...
 
     def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:

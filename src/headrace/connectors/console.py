@@ -44,12 +44,13 @@ class ConsoleSink(Targetless):
         self._write = write
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:  # noqa: ARG002
-        """Take the first rows; count the rest without moving them."""
-        head = frame.take(ROWS_SHOWN_MAX + 1)
-        total = len(head) if len(head) <= ROWS_SHOWN_MAX else count_rows(frame)
+        """Count all rows without moving them, and only then take the first: what a source was
+        asked for is counted by the first query, and it should be the one that reads it whole."""
+        total = count_rows(frame)
         lines: list[str] = []
         if self._shows:
-            lines = [_line(number, row) for number, row in enumerate(head[:ROWS_SHOWN_MAX], 1)]
+            head = frame.take(ROWS_SHOWN_MAX)
+            lines = [_line(number, row) for number, row in enumerate(head, 1)]
         return Staged(_Shown(rows=total, lines=lines).model_dump(), total)
 
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:  # noqa: ARG002

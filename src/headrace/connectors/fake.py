@@ -51,6 +51,7 @@ class _Position(BaseModel):
 
 class FakeSource:
     repeatable = True
+    takes_conditions = False
 
     def __init__(self, name: str, setting: Setting, clock: Clock | None = None) -> None:
         self.name, self.bounded = name, not setting.streaming

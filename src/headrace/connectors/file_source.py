@@ -25,17 +25,19 @@ from headrace.connectors.file_target import Target
 from headrace.connectors.types import spark_schema
 from headrace.errors import Refused, Unavailable
 from headrace.formats.files.filesystem import FileInfo, FileSystem
-from headrace.formats.files.reading import CONTENT, ReadAs, read
+from headrace.formats.files.reading import CONTENT, ReadAs, check_headers, read
 from headrace.formats.files.text import SEPARATORS, TimeFormats, too_deep
 from headrace.formats.spark_errors import one_line
 from headrace.jobfile.schema import TableSchema, parse_schema
 from headrace.jobfile.types import PlainType
+from headrace.model.text import legible, storing_flaw
 from headrace.protocol.payloads import Slice
 
 log = logging.getLogger(__name__)
 
 _NEED_SCHEMA = frozenset({"csv", "json"})
 _LINES = frozenset({"text", "csv"})
+_COLUMNAR = frozenset({"parquet", "orc"})
 
 
 class _Files(BaseModel):
@@ -61,6 +63,7 @@ class FileSource:
         self._late = 0  # files, as last told
         self._target = Target.of(f"source {name}", setting.options)
         self._how = self._read_as()
+        self.takes_conditions = self._how.format in _COLUMNAR
         pattern = setting.options.get("file_filter_pattern")
         self._pattern = re.compile(str(pattern)) if pattern else None
 
@@ -107,7 +110,18 @@ class FileSource:
             if name.endswith("._COPYING_"):  # as `hdfs dfs -put` names a file that it still writes
                 continue
             if self._pattern is None or self._pattern.fullmatch(name):
+                self._check_name(files, info)
                 yield info
+
+    def _check_name(self, files: FileSystem, info: FileInfo) -> None:
+        """The JVM opens no file whose name is no text, and a position could not tell of it."""
+        if storing_flaw(info.path) is None:
+            return
+        raise Refused(
+            f"source {self.name}: the name of {files.root}/{legible(info.path)} is not UTF-8, and "
+            "Spark can't open such a file; rename it, or leave it out by 'file_filter_pattern'. "
+            "Until then no further file of the folder is read"
+        )
 
     def read(self, session: SparkSession, part: Slice) -> DataFrame:
         wanted = _Files.model_validate(part.data).files
@@ -116,7 +130,17 @@ class FileSource:
             self._check_unchanged(files, wanted)
         if not wanted:
             return self.empty(session)
-        return self._frame(session, files, [path for path, _, _ in wanted])
+        names = [path for path, _, _ in wanted]
+        self._check_headers(session, files, names)
+        return self._frame(session, files, names)
+
+    def _check_headers(
+        self, session: SparkSession, files: FileSystem, names: Sequence[str]
+    ) -> None:
+        try:
+            check_headers(session, *self._paths(session, files, names))
+        except Refused as refused:
+            raise Refused(f"source {self.name}: {refused}") from refused
 
     def empty(self, session: SparkSession) -> DataFrame:
         """With the columns of a file that is there, since folders and files may bring their own."""
@@ -128,16 +152,22 @@ class FileSource:
         return self._frame(session, files, [some.path]).limit(0)
 
     def _frame(self, session: SparkSession, files: FileSystem, names: Sequence[str]) -> DataFrame:
+        try:
+            return read(session, *self._paths(session, files, names))
+        except AnalysisException as error:
+            raise Refused(f"source {self.name}: {one_line(error)}") from error
+
+    def _paths(
+        self, session: SparkSession, files: FileSystem, names: Sequence[str]
+    ) -> tuple[Sequence[str], ReadAs]:
+        """Where the files are, and how they are read."""
         paths = [f"{files.root}/{name}" if name else files.root for name in names]
         how = replace(self._how, hadoop=self._target.settings(session))
         if how.base is not None:
             # A `path` that names a file stands for the folder it is in.
             root = files.root if names[0] else files.root.rpartition("/")[0]
             how = replace(how, base=_base(root))
-        try:
-            return read(session, paths, how)
-        except AnalysisException as error:
-            raise Refused(f"source {self.name}: {one_line(error)}") from error
+        return paths, how
 
     def _check_unchanged(self, files: FileSystem, wanted: Sequence[tuple[str, int, int]]) -> None:
         there = {info.path: info for info in files.files()}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +19,7 @@ from headrace.formats.files.filesystem import FileSystem, LocalFiles
 from headrace.formats.files.hadoop import HadoopFiles, site_settings
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_message, not_granted
 
+PROBE_BYTES = 4096
 # File systems whose rename is one step that refuses a target which exists.
 _EXCLUSIVE = frozenset({"file", "hdfs", "webhdfs", "swebhdfs"})
 
@@ -72,9 +76,26 @@ class Target:
             yield
         except OSError as error:
             said = f"{self.title}: {self.root}: {error.strerror or error}"
-            if isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError):
+            wrong = isinstance(error, PermissionError | NotADirectoryError | IsADirectoryError)
+            if wrong or error.errno == errno.EROFS:
                 raise Refused(f"{said}; check 'path' and its owner") from error
             raise Unavailable(said) from error
+
+    def check_writable(self) -> None:
+        """Raises in our words when nothing can be made here at all: Spark says less of it.
+
+        Nothing is left behind, and no folder is made. Other file systems say by themselves why
+        they refuse.
+        """
+        if self.scheme != "file":
+            return
+        with self.local_told():
+            there = Path("/" + self.root.removeprefix("file:").lstrip("/"))
+            while not there.exists():
+                there = there.parent
+            with tempfile.TemporaryFile(dir=there) as probe:
+                probe.write(b"\0" * PROBE_BYTES)
+                probe.flush()
 
 
 def _running(title: str) -> SparkSession:

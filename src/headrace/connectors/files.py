@@ -16,20 +16,29 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.clock import Clock, SystemClock
-from headrace.connectors.connector import Committed, Setting, Staged
+from headrace.connectors.connector import (
+    Committed,
+    Mark,
+    Setting,
+    Staged,
+    check_given_up,
+    check_spender,
+)
 from headrace.connectors.file_target import Target
 from headrace.errors import Refused
-from headrace.formats.files.commit import abort, commit, sweep
+from headrace.formats.files.commit import abort, commit, look_marked, sweep
 from headrace.formats.files.filesystem import FileSystem
 from headrace.formats.files.forget import forget, forget_strays
-from headrace.formats.files.manifest import Handle, Opening
+from headrace.formats.files.manifest import Handle, Opening, SpentBy
 from headrace.formats.files.opening import open_target, survey
 from headrace.formats.files.places import PARTITION_EXPRESSION, FileNames, Places
 from headrace.formats.files.text import SEPARATORS
 from headrace.formats.files.writing import Layout, stage
+from headrace.formats.iceberg.jvm import JAVA_ERRORS
 from headrace.formats.spark_errors import one_line
 from headrace.jobfile.saving import DataMode, SchemaMode, data_mode, opens, schema_mode
 from headrace.model.epoch import EpochAt
+from headrace.model.text import legible
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +78,11 @@ class FileSink:
         self._layout = _layout(name, setting.options)
         self.opens = opens(setting.options)
 
+    def read_mark(self, session: SparkSession, at: EpochAt) -> Mark | None:
+        with self._target.told():
+            found = look_marked(self._open(session), Places(at, self.name))
+        return found and Mark(found[0], aborted=found[1].by is SpentBy.ABORT)
+
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:  # noqa: ARG002
         schema, data = schema_mode(self._options), data_mode(self._options)
         with self._target.told():
@@ -93,12 +107,17 @@ class FileSink:
                 handle = stage(session, frame, self._open(session), places, self._names(), layout)
             except AnalysisException as error:
                 raise Refused(f"sink {self.name}: {one_line(error)}") from error
+            except JAVA_ERRORS:
+                self._target.check_writable()
+                raise  # a row, a transform or the source is to blame
         return Staged(handle.model_dump(mode="json"), handle.rows)
 
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
         with self._target.told():
             staged = Handle.model_validate(handle)
             outcome = commit(self._open(session), Places(at, self.name), staged)
+        target, held = f"{self._target.title}: {self._target.root}", outcome.manifest.execution
+        check_spender(target, at, staged=staged.execution, held=held)
         moves = outcome.manifest.moves
         facts: dict[str, JsonValue] = {
             "folder": self._target.root,
@@ -115,7 +134,9 @@ class FileSink:
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         with self._target.told():
-            abort(self._open(session), Places(at, self.name))
+            manifest = abort(self._open(session), Places(at, self.name))
+        target = f"{self._target.title}: folder {self._target.root}"
+        check_given_up(target, at, holds_rows=manifest.by is SpentBy.DATA)
 
     def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
         with self._target.told():
@@ -138,7 +159,7 @@ class FileSink:
         some = next(files.files(), None) if data is DataMode.ERROR else None
         if some is not None:
             raise Refused(
-                f"{title}: {root} holds files, such as {some.path}, and data_save_mode is "
+                f"{title}: {root} holds files, such as {legible(some.path)}, and data_save_mode is "
                 f"{DataMode.ERROR}; move them elsewhere, or set another mode"
             )
 

@@ -11,18 +11,32 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 
 from headrace.connectors.align import align, nullable
-from headrace.connectors.connector import Committed, Setting, Staged
+from headrace.connectors.connector import (
+    Committed,
+    Mark,
+    Setting,
+    Staged,
+    check_given_up,
+    check_spender,
+)
 from headrace.connectors.iceberg_table import table_ref, texts
 from headrace.errors import Refused
-from headrace.formats.iceberg.catalogs import columns_of, exists, load_table
-from headrace.formats.iceberg.commit import Outcome, commit
-from headrace.formats.iceberg.create import TableDefinition, check_definition, ensure_table
+from headrace.formats.iceberg.catalogs import TableMissing, columns_of, exists, load_table
+from headrace.formats.iceberg.commit import Outcome, commit, look_marked
+from headrace.formats.iceberg.create import (
+    Creation,
+    TableDefinition,
+    TableExists,
+    begin_creation,
+    check_definition,
+    plan_creation,
+)
 from headrace.formats.iceberg.forget import forget
 from headrace.formats.iceberg.opening import Opening, columns_of_opening, open_table
 from headrace.formats.iceberg.reading import count_rows
 from headrace.formats.iceberg.staging import Handle, stage
 from headrace.formats.iceberg.sweep import abort, sweep
-from headrace.formats.iceberg.token import CommitAt
+from headrace.formats.iceberg.token import CommitAt, SpentBy
 from headrace.formats.spark_errors import one_line
 from headrace.jobfile.saving import DataMode, SchemaMode, data_mode, opens, schema_mode
 from headrace.model.epoch import EpochAt
@@ -38,6 +52,17 @@ class IcebergSink:
         self._options, self._deadline_s = setting.options, setting.commit_deadline_s
         self.opens = opens(setting.options)
         self.table_ref = table_ref(f"sink {name}", setting)
+        self._is_embedded = not setting.options.get("iceberg.catalog.config")
+        # Who drops the table since then does not want it back without these rows, so what was
+        # staged beside them does not make it again.
+        self._committed = setting.has_committed
+        self._planned = setting.planned_tables
+        self._seen: tuple[str | None] | None = None  # uuid of the table, at the first look
+
+    def read_mark(self, session: SparkSession, at: EpochAt) -> Mark | None:
+        uuid, found = look_marked(session, self.table_ref, CommitAt(at, self.name))
+        self._seen = self._seen or (uuid,)
+        return found and Mark(found[0], aborted=found[1] is SpentBy.ABORT)
 
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:
         uuid = None
@@ -79,18 +104,22 @@ class IcebergSink:
             deadline_s=self._deadline_s,
         )
         facts: dict[str, JsonValue] = {"table": str(self.table_ref)}
+        if outcome is None:
+            return Committed(already=False, facts=facts)
         if outcome.spent.snapshot is not None:
             facts["snapshot"] = outcome.spent.snapshot
             facts["dropped_rows"] = int(outcome.spent.summary.get("deleted-records", "0"))
         return Committed(outcome.already, facts)
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
-        table = self._ensure_table(session, frame)
+        committed = self._committed  # before the look: a table that is missing then was dropped
+        table, planned = self._table(session, frame)
+        as_made = " (as the first sink into it makes it)" if planned is not None else ""
         try:
             aligned = align(
                 frame,
-                columns_of(session, table),
-                to=f"sink {self.name}: table {self.table_ref}",
+                columns_of(session, table if planned is None else planned[0].table()),
+                to=f"sink {self.name}: table {self.table_ref}{as_made}",
                 case_sensitive=bool(self._options.get("case_sensitive")),
             )
             handle = stage(
@@ -99,6 +128,8 @@ class IcebergSink:
                 self.table_ref,
                 CommitAt(at, self.name),
                 table=table,
+                planned=planned,
+                is_first=not committed,
                 properties=texts(self._options.get("iceberg.table.write-props")),
             )
         except AnalysisException as error:
@@ -106,14 +137,20 @@ class IcebergSink:
         return Staged(handle.model_dump(mode="json"), handle.rows)
 
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        staged = Handle.model_validate(handle)
         outcome = commit(
             session,
             self.table_ref,
-            Handle.model_validate(handle),
+            staged,
             CommitAt(at, self.name),
             deadline_s=self._deadline_s,
+            may_create=not (staged.is_first and self._committed),
+            seen=self._seen and self._seen[0],
         )
-        return Committed(outcome.already, self._facts(outcome))
+        self._committed = True
+        target = f"sink {self.name}: table {self.table_ref}"
+        check_spender(target, at, staged=staged.execution, held=outcome.spent.execution)
+        return Committed(outcome.already, {**self._facts(outcome), **self._place(staged)})
 
     def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
         if at.epoch == 0:
@@ -122,7 +159,10 @@ class IcebergSink:
         sweep(session, self.table_ref, staged, CommitAt(at, self.name))
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
-        abort(session, self.table_ref, CommitAt(at, self.name), deadline_s=self._deadline_s)
+        whose = CommitAt(at, self.name)
+        spent = abort(session, self.table_ref, whose, deadline_s=self._deadline_s)
+        by_data = spent is not None and spent.by is SpentBy.DATA
+        check_given_up(f"sink {self.name}: table {self.table_ref}", at, holds_rows=by_data)
 
     def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:  # noqa: ARG002
         """What unknown jobs left in the table's folders is for the cleaning of orphans."""
@@ -147,12 +187,34 @@ class IcebergSink:
                 facts[fact] = int(summary.get(key, "0"))
         return facts
 
-    def _ensure_table(self, session: SparkSession, frame: DataFrame) -> Any:
-        """The table as it is now: loaded once for each epoch, since every load reads all of its
-        metadata."""
-        if schema_mode(self._options) is SchemaMode.CREATE:
-            return ensure_table(session, self.table_ref, self._definition(frame.schema))
-        return load_table(session, self.table_ref)
+    def _place(self, staged: Handle) -> dict[str, JsonValue]:
+        """Where the table is, and the embedded catalog that knows it. Of a catalog of the job's own
+        nothing is told: its settings may hold passwords, and its owner knows them."""
+        place: dict[str, JsonValue] = {"location": staged.location} if staged.location else {}
+        if self._is_embedded:
+            place["warehouse"] = self.table_ref.catalog.properties["warehouse"]
+        return place
+
+    def _table(self, session: SparkSession, frame: DataFrame) -> tuple[Any, Any]:
+        """The table as it is now, loaded once for each epoch, since every load reads all of its
+        metadata; or else how it is going to be made: by all sinks of a pipeline in the same way,
+        or rows of the second could not be committed to the table of the first."""
+        try:
+            return load_table(session, self.table_ref), None
+        except TableMissing:
+            if schema_mode(self._options) not in _CREATES:
+                raise
+        ref = self.table_ref
+        key = (ref.catalog.fingerprint, ref.namespace, ref.name)
+        known: Creation | None = self._planned.get(key)
+        try:
+            if known is not None:
+                return None, (begin_creation(session, ref, known), known)
+            planned = plan_creation(session, ref, self._definition(frame.schema))
+        except TableExists:
+            return load_table(session, ref), None
+        self._planned[key] = planned[1]
+        return None, planned
 
     def _definition(self, columns: spark.StructType) -> TableDefinition:
         keys = _list(self._options.get("iceberg.table.primary-keys"))

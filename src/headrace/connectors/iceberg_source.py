@@ -40,6 +40,7 @@ from headrace.formats.iceberg.reading import (
     read_snapshot,
 )
 from headrace.formats.spark_errors import one_line
+from headrace.formats.spark_queries import code_function_of_condition, runs_code
 from headrace.jobfile.plugins.iceberg import mode_flaw, source_flaw
 from headrace.jobfile.schema import parse_schema
 from headrace.protocol.payloads import Slice
@@ -47,6 +48,7 @@ from headrace.protocol.payloads import Slice
 
 class IcebergSource:
     repeatable = True
+    takes_conditions = True
 
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name
@@ -108,10 +110,19 @@ class IcebergSource:
             schema = fixed.schema if fixed is not None else None
             return self._shown(read_nothing(session, table, schema=schema))
 
+    def _filtered(self, frame: DataFrame, where: str) -> DataFrame:
+        """A condition only asks, as a query of the Sql transform does."""
+        if (function := code_function_of_condition(frame.sparkSession, where)) is not None:
+            raise Refused(f"where_clause: function {function} runs Java code; leave it out")
+        filtered = frame.filter(where)
+        if (why := runs_code(filtered)) is not None:
+            raise Refused(f"where_clause: {why}")
+        return filtered
+
     def _shown(self, frame: DataFrame) -> DataFrame:
         """What `where_clause` and `schema` leave of it."""
         if where := self._options.get("where_clause"):
-            frame = frame.filter(str(where))
+            frame = self._filtered(frame, str(where))
         if self._columns is None:
             return frame
         return frame.select(*(self._shown_column(frame, field) for field in self._columns.fields))

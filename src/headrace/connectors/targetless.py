@@ -12,13 +12,17 @@ from pydantic import JsonValue
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from headrace.connectors.connector import Committed
+from headrace.connectors.connector import Committed, Mark
+from headrace.formats.spark_counts import told_or_fail
 from headrace.model.epoch import EpochAt
 
 
 class Targetless:
     opens = False
     leaves_stage = False
+
+    def read_mark(self, session: SparkSession, at: EpochAt) -> Mark | None:  # noqa: ARG002
+        return None
 
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:  # noqa: ARG002
         """It has no save modes."""
@@ -46,4 +50,4 @@ def count_rows(frame: DataFrame) -> int:
     frame.observe(seen, f.count(f.lit(1)).alias("rows")).write.format("noop").mode(
         "overwrite"
     ).save()
-    return int(seen.get["rows"])
+    return int(told_or_fail(seen)["rows"])

@@ -16,6 +16,8 @@ from headrace.errors import Refused
 class FieldMapperTransform:
     """Only the mapped fields, in the order of the mapping."""
 
+    has_conditions = False
+
     def __init__(self, name: str, mapping: Mapping[str, str]) -> None:
         self.name, self._mapping = name, mapping
 
@@ -33,6 +35,8 @@ class FieldMapperTransform:
 
 class FilterTransform:
     """Only the fields to include, in the order they are named; or all but those to exclude."""
+
+    has_conditions = False
 
     def __init__(self, name: str, *, include: Sequence[str], exclude: Sequence[str]) -> None:
         self.name, self._include, self._exclude = name, include, exclude

@@ -13,18 +13,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import Refused
 from headrace.formats.spark_errors import one_line
+from headrace.formats.spark_queries import code_function, is_query, runs_code
 from headrace.transforms.now import fix_now
-from headrace.transforms.queries import (
-    code_function,
-    forget_code_functions,
-    is_query,
-    runs_a_script,
-)
 
 _MISSING_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 class SqlTransform:
+    has_conditions = True
+
     def __init__(self, name: str, query: str) -> None:
         if not query.strip():
             raise Refused(f"transform {name} needs the option 'query', a SELECT statement")
@@ -36,20 +33,23 @@ class SqlTransform:
         for table, frame in inputs.items():
             frame.createOrReplaceTempView(f"`{table}`" if "." in table else table)
         query = fix_now(self._query, now_ms=now_ms)
-        forget_code_functions(session)
         try:
-            if not is_query(session, query):
-                raise self._refused("query must be a SELECT statement, and is another one")
+            self._check(session, query)
             frame = self._run(session, query, inputs)
         except (AnalysisException, ParseException) as error:
-            if (function := code_function(error)) is not None:
-                raise self._refused(f"function {function} runs Java code; leave it out") from error
             raise self._refused(one_line(error)) from error
-        if runs_a_script(frame):
-            raise self._refused("TRANSFORM … USING runs a program; leave it out")
+        if (why := runs_code(frame)) is not None:
+            raise self._refused(why)
         if not frame.columns:
             raise self._refused("the query gives no columns; select at least one")
         return frame
+
+    def _check(self, session: SparkSession, query: str) -> None:
+        """Refuse a text that does more than ask, before any of it is given to Spark."""
+        if not is_query(session, query):
+            raise self._refused("query must be a SELECT statement, and is another one")
+        if (function := code_function(session, query)) is not None:
+            raise self._refused(f"function {function} runs Java code; leave it out")
 
     def _refused(self, why: str) -> Refused:
         return Refused(f"transform {self.name}: {why}")

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 
 class Transform(Protocol):
+    has_conditions: bool  # whether it may choose rows: Spark hands that down to sources
+
     def __call__(
         self, session: SparkSession, inputs: Mapping[str, DataFrame], *, now_ms: int
     ) -> DataFrame:

@@ -1,6 +1,7 @@
 """Commit, abort and sweep an epoch's rows at a database. Spending the token is spend.py's.
 
-The rows are moved from their stage table to the target in the transaction that raises the mark.
+The rows are moved from their stage table to the target in the transaction that raises the mark. A
+target that is missing is made there, too: a job that fails before its first commit leaves none.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from headrace.connectors.jdbc.database import Connection, Database, connected
 from headrace.connectors.jdbc.names import MARKS, TableName, stage_prefix
 from headrace.connectors.jdbc.spend import Spending, Spent, SpentBy, look, spend
 from headrace.connectors.jdbc.staging import Handle
-from headrace.connectors.jdbc.target import ensure_marks, located, tables_with
+from headrace.connectors.jdbc.target import (
+    create_with_first_rows,
+    ensure_marks,
+    located,
+    tables_with,
+)
 from headrace.errors import Refused, TokenSpent
 from headrace.model.deadline import Deadline
 from headrace.model.epoch import CommitAt
@@ -63,7 +69,7 @@ def outcome(spending: Spending, spent: Spent) -> Outcome:
 def abort(session: SparkSession, database: Database, target: TableName, at: CommitAt) -> Spent:
     """Spend the token with no rows, then drop whatever was staged under it (E6).
 
-    When data was first it stays; what was staged goes all the same, since it was moved.
+    When data was first nothing is dropped: who asks knows less than the database does (E7).
     """
     seam("before abort")
     with connected(session, database, doing="aborting") as connection:
@@ -71,7 +77,8 @@ def abort(session: SparkSession, database: Database, target: TableName, at: Comm
         ensure_marks(connection, database, target)
     spent = spend(session, Spending(database, target, at, None, at.execution))
     seam("abort spent")
-    _drop_stages(session, database, target, at)
+    if spent.by is SpentBy.ABORT:
+        _drop_stages(session, database, target, at)
     return spent
 
 
@@ -91,6 +98,8 @@ def sweep(session: SparkSession, database: Database, target: TableName, at: Comm
 
 
 def _move(connection: Connection, database: Database, handle: Handle) -> None:
+    if handle.create is not None:
+        create_with_first_rows(connection, handle.target_table, handle.create)
     if handle.rows == 0:
         return
     moved = connection.run(

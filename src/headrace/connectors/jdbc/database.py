@@ -10,12 +10,16 @@ from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
 from headrace.connectors.jdbc.dialect import Dialect, dialect_of
 from headrace.errors import HeadraceError, Refused, Unavailable
 from headrace.formats.iceberg.jvm import CAUSES_MAX, JAVA_ERRORS, java_exception, jvm
+from headrace.formats.spark_errors import is_permanent
+from headrace.logs import is_secret
+from headrace.model.text import shortened
 
 CONNECT_TIMEOUT_S = 30
 STATEMENT_TIMEOUT_S = 3600  # of one control statement, the move of an epoch's rows among them
@@ -24,9 +28,6 @@ REDACTED = "******"
 _SQL_EXCEPTION = "java.sql.SQLException"
 _BIGINT = -5  # java.sql.Types
 _READ_COMMITTED = 2  # java.sql.Connection
-# Classes of SQLSTATE that may pass: connection, rollback, resources, object in use, intervention,
-# system. Anything else the database understood and does not want.
-_MAY_PASS = ("08", "40", "53", "55", "57", "58")
 Value = str | int | None
 
 
@@ -63,17 +64,33 @@ class Database:
             made["password"] = self.password
         return made
 
+    def secrets(self) -> Sequence[str]:
+        """Every value that nobody should read, the longest first: one may be a part of another."""
+        place, _, query = self.url.partition("?")
+        given = [self.password, *(value for key, value in self.extra.items() if is_secret(key))]
+        parameters = (each.partition("=") for each in query.split("&"))
+        in_url = [value for key, _, value in parameters if is_secret(key)]
+        in_url.append(place.partition("//")[2].rpartition("@")[0].partition(":")[2])
+        given += [*in_url, *map(unquote, in_url)]
+        return sorted({value for value in given if value}, key=len, reverse=True)
+
     def spark_options(self) -> dict[str, str]:
         return {**self.properties(), "url": self.url, "driver": self.driver}
 
-    def failed(self, session: SparkSession, error: Exception, *, doing: str) -> HeadraceError:
-        """The error to raise: in one line, without the password, and by whether it may pass."""
+    def failed(
+        self, session: SparkSession, error: Exception, *, doing: str, found: str | None = None
+    ) -> HeadraceError:
+        """The error to raise: in one line, without secrets, and by whether it may pass.
+
+        `found`: what is known beyond the words of the database.
+        """
         state, said = told(session, error)
-        if self.password:
-            said = said.replace(self.password, REDACTED)
+        if found:
+            said = f"{found} ({said})"
+        for secret in self.secrets():
+            said = said.replace(secret, REDACTED)
         text = f"{self.plugin}: {self}: {doing}: {said}"
-        passing = state is None or state.startswith(_MAY_PASS)
-        return Unavailable(text) if passing else Refused(text)
+        return Refused(text) if is_permanent(state) else Unavailable(text)
 
 
 def told(session: SparkSession, error: Exception) -> tuple[str | None, str]:
@@ -106,8 +123,10 @@ def sql_exception(session: SparkSession, error: Exception) -> Any:
 
 
 def _first_line(text: str) -> str:
-    lines = text.strip().splitlines() or [""]
-    return lines[0][:MESSAGE_CHARACTERS_MAX]
+    """With its detail, if there is one: that has the column and the value."""
+    first, *more = text.strip().splitlines() or [""]
+    details = [line.strip() for line in more if line.strip().startswith("Detail: ")]
+    return shortened(" ".join([first, *details[:1]]), MESSAGE_CHARACTERS_MAX)
 
 
 class Connection:

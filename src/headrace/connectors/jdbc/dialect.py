@@ -14,6 +14,7 @@ from pyspark.sql import types as spark
 
 from headrace.connectors.jdbc.names import TableName
 from headrace.errors import Refused
+from headrace.jobfile.plugins.jdbc import DATABASES
 
 # Of a stage table, beside the columns of its rows: which Spark task wrote them.
 PARTITION, ATTEMPT = "headrace_partition", "headrace_attempt"
@@ -63,6 +64,10 @@ class Dialect(Protocol):
     ) -> str: ...
 
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str: ...
+
+    def create_first_stage(self, stage: TableName, columns: Sequence[NewColumn]) -> str:
+        """As `create_stage`, for a target that the commit of what is staged will make."""
+        ...
 
     def comment(self, table: TableName, said: str) -> str:
         """Gives a table a comment that drivers tell with its name."""
@@ -174,6 +179,11 @@ class PostgreSQL:
             f"FROM {self.table(target)} WHERE 1 = 0"
         )
 
+    def create_first_stage(self, stage: TableName, columns: Sequence[NewColumn]) -> str:
+        parts = [f"{_quoted(column.name)} {self._type(column)}" for column in columns]
+        parts += [f"{PARTITION} integer", f"{ATTEMPT} bigint"]
+        return f"CREATE TABLE {self.table(stage)} ({', '.join(parts)})"
+
     def comment(self, table: TableName, said: str) -> str:
         text = said.replace("'", "''")
         return f"COMMENT ON TABLE {self.table(table)} IS '{text}'"
@@ -279,7 +289,7 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-_DIALECTS: Mapping[str, Dialect] = {"jdbc:postgresql:": PostgreSQL()}
+_DIALECTS: Mapping[str, Dialect] = dict(zip(DATABASES, (PostgreSQL(),), strict=True))
 
 
 def dialect_of(url: str) -> Dialect:

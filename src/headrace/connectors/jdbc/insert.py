@@ -7,20 +7,11 @@ have to be understood in order to be kept, and is refused instead.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from headrace.connectors.jdbc.names import parts_of
 from headrace.errors import Refused
-
-_NAME = r'(?:"(?:[^"]|"")+"|[A-Za-z_][\w$]*)'
-_INSERT = re.compile(
-    rf"\s*INSERT\s+INTO\s+(?P<table>{_NAME}(?:\s*\.\s*{_NAME})*)\s*"
-    rf"(?:\(\s*(?P<columns>{_NAME}(?:\s*,\s*{_NAME})*)\s*\))?\s*"
-    r"VALUES\s*\(\s*(?P<values>\?(?:\s*,\s*\?)*)\s*\)\s*;?\s*",
-    re.IGNORECASE,
-)
-_FOUND = re.compile(_NAME)
+from headrace.jobfile.plugins.jdbc import INSERT, INSERT_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +23,22 @@ class Insert:
 
 def read_insert(query: str) -> Insert:
     """Raises `Refused` for any other statement. Names without quotes are folded to lower case."""
-    match = _INSERT.fullmatch(query)
+    match = INSERT.fullmatch(query)
     if match is None:
         raise Refused(
             "option 'query' must have the form INSERT INTO t (a, b) VALUES (?, ?); for anything "
             "else shape the rows in a transform, and set generate_sink_sql = true with 'table'"
         )
     columns = match["columns"]
-    names = tuple(_folded(name) for name in _FOUND.findall(columns)) if columns else None
+    names = tuple(_folded(name) for name in INSERT_NAME.findall(columns)) if columns else None
     values = match["values"].count("?")
     if names is not None and len(names) != values:
         raise Refused(f"option 'query' names {len(names)} columns and has {values} values")
     if names is not None and len(set(names)) != len(names):
         raise Refused("option 'query' names a column twice")
-    return Insert(tuple(_folded(name) for name in _FOUND.findall(match["table"])), names, values)
+    return Insert(
+        tuple(_folded(name) for name in INSERT_NAME.findall(match["table"])), names, values
+    )
 
 
 def _folded(name: str) -> str:

@@ -24,6 +24,8 @@ from headrace.model.deadline import Deadline
 from headrace.model.epoch import CommitAt
 from headrace.seams import seam
 
+CREATES = frozenset({SchemaMode.CREATE, SchemaMode.RECREATE})
+
 
 class Opening(BaseModel):
     """All that a stranger needs in order to open."""
@@ -66,11 +68,15 @@ def survey(
             f"{DataMode.ERROR}; empty the table, or set another mode"
         )
     statements: list[str] = []
-    if schema is SchemaMode.RECREATE:
+    if not exists:
+        # The first commit of rows makes it, and a job that fails before leaves none. What the user
+        # wrote may speak of the table, and needs it now.
+        if data is DataMode.CUSTOM and schema in CREATES:
+            statements.append(create_statement(database, target, columns, keys))
+    elif schema is SchemaMode.RECREATE:
         statements.append(database.dialect.drop(target))
-    if schema is SchemaMode.RECREATE or (schema is SchemaMode.CREATE and not exists):
         statements.append(create_statement(database, target, columns, keys))
-    elif data is DataMode.DROP and exists:
+    elif data is DataMode.DROP:
         statements.append(database.dialect.empty(target))
     if data is DataMode.CUSTOM:
         statements.append(str(options["custom_sql"]))

@@ -14,30 +14,39 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.clock import SystemClock
-from headrace.connectors.connector import Committed, Setting, Staged
+from headrace.connectors.connector import (
+    Committed,
+    Mark,
+    Setting,
+    Staged,
+    check_given_up,
+    check_spender,
+)
 from headrace.connectors.jdbc.commit import abort, commit, sweep
 from headrace.connectors.jdbc.database import Connection, connected
 from headrace.connectors.jdbc.forget import forget
 from headrace.connectors.jdbc.insert import Insert, read_insert
-from headrace.connectors.jdbc.names import TableName, parts_of
-from headrace.connectors.jdbc.opening import Opening, open_target, survey
+from headrace.connectors.jdbc.names import MARKS, TableName, parts_of
+from headrace.connectors.jdbc.opening import CREATES, Opening, open_target, survey
 from headrace.connectors.jdbc.settings import database_of
-from headrace.connectors.jdbc.staging import Handle, stage
+from headrace.connectors.jdbc.spend import SpentBy, look_marked
+from headrace.connectors.jdbc.staging import FirstRows, Handle, stage
 from headrace.connectors.jdbc.strays import forget_strays
 from headrace.connectors.jdbc.target import (
+    TargetColumn,
     check_database,
     columns_of,
-    create,
+    create_statement,
     ensure_marks,
     located,
     matched,
+    new_columns,
+    tables_with,
 )
 from headrace.errors import Refused
 from headrace.jobfile.saving import SchemaMode, opens, schema_mode
 from headrace.model.deadline import Deadline, now
 from headrace.model.epoch import CommitAt, EpochAt
-
-_CREATES = frozenset({SchemaMode.CREATE, SchemaMode.RECREATE})
 
 
 class JdbcSink:
@@ -52,6 +61,16 @@ class JdbcSink:
         self._refuse_upserts()
         self._insert = self._read_query()
         self._in_database, self._target = self._read_target()
+        self._committed = setting.has_committed  # from then on the table is there
+        self._planned = setting.planned_tables
+
+    def read_mark(self, session: SparkSession, at: EpochAt) -> Mark | None:
+        with connected(session, self._database, doing="reading the mark") as connection:
+            marks = located(connection, self._target).beside(MARKS)
+            if not tables_with(connection, marks.schema, MARKS):
+                return None
+            found = look_marked(connection, self._database, marks, CommitAt(at, self.name))
+        return found and Mark(found[0], aborted=found[1] is SpentBy.ABORT)
 
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:  # noqa: ARG002
         with connected(session, self._database, doing="looking at the table") as connection:
@@ -84,10 +103,11 @@ class JdbcSink:
         return Committed(outcome.already, facts)
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
+        committed = self._committed  # before the look: a table that is missing then was dropped
         with connected(session, self._database, doing="looking at the table") as connection:
             check_database(connection, self._database, self._in_database)
             target = located(connection, self._target)
-            columns = self._columns(connection, target, frame)
+            columns, first = self._columns(connection, target, frame)
             ensure_marks(connection, self._database, target)
         handle = stage(
             session,
@@ -97,21 +117,31 @@ class JdbcSink:
             CommitAt(at, self.name),
             columns=columns,
             batch_size=int(self._options.get("batch_size") or 1000),
+            first=first,
+            is_first=not committed,
         )
         return Staged(handle.model_dump(mode="json"), handle.rows)
 
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        staged = Handle.model_validate(handle)
+        if staged.is_first and self._committed:
+            # Staged beside the first rows. Whoever dropped the table since does not want it back
+            # without these: the move is refused.
+            staged = staged.model_copy(update={"create": None})
         outcome = commit(
             session,
             self._database,
-            Handle.model_validate(handle),
+            staged,
             CommitAt(at, self.name),
             tries_max=self._tries_max,
             deadline=self._deadline(at),
         )
+        self._committed = True
+        target = f"{self._title}: table {staged.target_table} in {self._database}"
+        check_spender(target, at, staged=staged.execution, held=outcome.spent.execution)
         facts: dict[str, JsonValue] = {
             "database": str(self._database),
-            "table": str(Handle.model_validate(handle).target_table),
+            "table": str(staged.target_table),
         }
         if outcome.spent.epoch == at.epoch:  # the mark says it of its own epoch only
             facts["rows"] = outcome.spent.rows
@@ -122,7 +152,9 @@ class JdbcSink:
         sweep(session, self._database, self._target, CommitAt(at, self.name))
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
-        abort(session, self._database, self._target, CommitAt(at, self.name))
+        spent = abort(session, self._database, self._target, CommitAt(at, self.name))
+        target = f"{self._title}: table {self._target} in {self._database}"
+        check_given_up(target, at, holds_rows=spent.by is SpentBy.DATA)
 
     def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
         forget(session, self._database, self._target, CommitAt(at, self.name))
@@ -143,20 +175,31 @@ class JdbcSink:
 
     def _columns(
         self, connection: Connection, target: TableName, frame: DataFrame
-    ) -> Sequence[str]:
-        found = columns_of(connection, target)
+    ) -> tuple[Sequence[str], FirstRows | None]:
+        """Where each column goes, and what is needed to make a table that is not there."""
+        found, first = columns_of(connection, target), None
         if not found:
-            if schema_mode(self._options) not in _CREATES:
+            if schema_mode(self._options) not in CREATES:
                 raise Refused(
                     f"{self._title}: there is no table {target} in {self._database}; make it, or "
                     f"set schema_save_mode = {SchemaMode.CREATE}"
                 )
-            create(connection, self._database, target, self._new_columns(frame), self._keys())
-            found = columns_of(connection, target)
+            first = self._first_rows(target, frame)
+            found = [TargetColumn(new.name, new.name in first.keys) for new in first.columns]
         named = None
         if self._insert is not None:
             named = self._insert.columns or [column.name for column in found]
-        return matched(self._database, target, frame.columns, found, named)
+        return matched(self._database, target, frame.columns, found, named), first
+
+    def _first_rows(self, target: TableName, frame: DataFrame) -> FirstRows:
+        """How a table that is missing is going to be made: by all sinks of a pipeline in the same
+        way, or the move of the second one's rows would be refused when they are committed."""
+        key = (self._database.url, target)
+        if key not in self._planned:
+            wanted, keys = self._new_columns(frame), self._keys()
+            create = create_statement(self._database, target, wanted, keys)
+            self._planned[key] = FirstRows(new_columns(wanted), keys, create)
+        return self._planned[key]
 
     def _new_columns(self, frame: DataFrame) -> StructType:
         """Of a table that is made here: called as `query` has them, where it names them."""

@@ -31,6 +31,7 @@ _ALIAS = "headrace_query"
 class JdbcSource:
     bounded = True  # a query ends; a streaming job is refused when its file is read
     repeatable = False
+    takes_conditions = True
 
     def __init__(self, name: str, setting: Setting) -> None:
         self.name = name

@@ -41,6 +41,7 @@ class Spent:
     epoch: int  # of the mark: at the token's or above it
     committer: str  # one call of commit: tells its own mark from another's
     rows: int
+    execution: str | None  # that staged what is there, or aborted; None: of a later epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,19 +71,32 @@ def look(
     connection: Connection, database: Database, marks: TableName, at: CommitAt
 ) -> Spent | None:
     """Ask the database what spent the token (E3); None while it is unspent."""
-    whose = at.epoch_at
-    found = connection.rows(
-        database.dialect.read_mark(marks), whose.incarnation, whose.pipeline, at.sink
-    )
-    if not found:
-        return None
-    mark = dict(zip(MARK_COLUMNS, found[0], strict=True))
-    epoch = int(mark["epoch"] or 0)
-    if epoch < at.epoch:
+    mark = _read(connection, database, marks, at)
+    if mark is None or (epoch := int(mark["epoch"] or 0)) < at.epoch:
         return None
     aborted = _listed(at.epoch) in (mark["aborted_epochs"] or "")
     by = SpentBy.ABORT if aborted else SpentBy.DATA
-    return Spent(by, epoch, mark["committer"] or "", int(mark["moved_rows"] or 0))
+    execution = mark["execution"] if epoch == at.epoch else None
+    return Spent(by, epoch, mark["committer"] or "", int(mark["moved_rows"] or 0), execution)
+
+
+def look_marked(
+    connection: Connection, database: Database, marks: TableName, at: CommitAt
+) -> tuple[int, SpentBy] | None:
+    """The highest epoch that is spent, whichever `at` names; None: none is."""
+    mark = _read(connection, database, marks, at)
+    if mark is None:
+        return None
+    return int(mark["epoch"] or 0), SpentBy(mark["spent_by"] or SpentBy.DATA)
+
+
+def _read(
+    connection: Connection, database: Database, marks: TableName, at: CommitAt
+) -> dict[str, str | None] | None:
+    whose = at.epoch_at
+    statement = database.dialect.read_mark(marks)
+    found = connection.rows(statement, whose.incarnation, whose.pipeline, at.sink)
+    return dict(zip(MARK_COLUMNS, found[0], strict=True)) if found else None
 
 
 def spend(session: SparkSession, spending: Spending) -> Spent:

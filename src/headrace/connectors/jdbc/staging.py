@@ -8,27 +8,36 @@ success it saw first. Only their rows are ever moved.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
-from headrace.connectors.jdbc.database import Database, connected, sql_exception, transaction
-from headrace.connectors.jdbc.dialect import ATTEMPT, PARTITION
+from headrace.connectors.jdbc.database import Database, connected, sql_exception, told, transaction
+from headrace.connectors.jdbc.dialect import ATTEMPT, PARTITION, NewColumn
+from headrace.connectors.jdbc.misfit import find_misfit
 from headrace.connectors.jdbc.names import TableName, stage_name
 from headrace.connectors.jdbc.strays import label_stage
-from headrace.errors import Refused, Unavailable
+from headrace.errors import Refused
 from headrace.formats.iceberg.jvm import JAVA_ERRORS
+from headrace.formats.spark_counts import told_or_fail
 from headrace.formats.spark_errors import one_line
 from headrace.model.epoch import CommitAt
 from headrace.seams import seam
 
-OBSERVED_MAX_S = 60.0  # from the end of Spark's job until its counts are told
-OBSERVED_POLL_S = 0.02
+BAD_DATA = "22"  # a class of SQLSTATE
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRows:
+    """What is staged for a table that is not there yet: the commit makes it."""
+
+    columns: Sequence[NewColumn]
+    keys: Sequence[str]  # among them: never null
+    create: str  # the statement
 
 
 class Handle(BaseModel):
@@ -42,6 +51,8 @@ class Handle(BaseModel):
     execution: str
     columns: list[str]
     rows: int
+    create: str | None = None  # a statement: the target was not there, and its commit makes it
+    is_first: bool = True  # nothing was committed by its sink when this was staged
     attempts: list[tuple[int, int]]  # first and last of each run of numbers; both belong to it
 
     @property
@@ -65,8 +76,13 @@ def stage(
     *,
     columns: Sequence[str],
     batch_size: int,
+    first: FirstRows | None = None,
+    is_first: bool = True,
 ) -> Handle:
-    """Write the rows of `frame`, whose columns go to `columns`, where only `at` looks for them."""
+    """Write the rows of `frame`, whose columns go to `columns`, where only `at` looks for them.
+
+    `first`: there is no target yet. `is_first`: its sink has committed nothing before.
+    """
     seam("before stage")
     table = target.beside(stage_name(at))
     with (
@@ -74,9 +90,12 @@ def stage(
         transaction(connection),
     ):
         connection.run(database.dialect.drop(table))
-        connection.run(database.dialect.create_stage(table, target, columns))
+        if first is None:
+            connection.run(database.dialect.create_stage(table, target, columns))
+        else:
+            connection.run(database.dialect.create_first_stage(table, first.columns))
         label_stage(connection, database, table, at)
-    rows, attempts = _write(session, frame, database, table, columns, batch_size)
+    rows, attempts = _write(session, frame, database, table, target, columns, batch_size)
     seam("staged")
     return Handle(
         db_schema=target.schema,
@@ -85,6 +104,8 @@ def stage(
         execution=at.execution,
         columns=list(columns),
         rows=rows,
+        create=first and first.create,
+        is_first=is_first,
         attempts=runs_of(attempts),
     )
 
@@ -94,6 +115,7 @@ def _write(
     frame: DataFrame,
     database: Database,
     table: TableName,
+    target: TableName,
     columns: Sequence[str],
     batch_size: int,
 ) -> tuple[int, list[int]]:
@@ -117,7 +139,12 @@ def _write(
     except JAVA_ERRORS as error:
         if sql_exception(session, error) is None:
             raise  # not the database's: a transform, or the source
-        raise database.failed(session, error, doing="staging rows") from None
+        state, _ = told(session, error)
+        found = None
+        if state is not None and state.startswith(BAD_DATA):
+            found = find_misfit(session, frame, database, table, columns)
+        doing = f"staging rows for table {target}"
+        raise database.failed(session, error, doing=doing, found=found) from None
     return _observed(seen)
 
 
@@ -137,15 +164,7 @@ def _task_attempt() -> Column:
 
 
 def _observed(seen: Observation) -> tuple[int, list[int]]:
-    """What Spark counted. Told by its listener bus, a moment after the job has ended."""
-    java: Any = seen._jo  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    waits = int(OBSERVED_MAX_S / OBSERVED_POLL_S)
-    while not java.future().isCompleted():
-        waits -= 1
-        if waits < 0:
-            raise Unavailable(f"Spark did not tell its counts in {OBSERVED_MAX_S:.0f} s")
-        threading.Event().wait(OBSERVED_POLL_S)
-    told = seen.get
+    told = told_or_fail(seen)
     return int(told["rows"]), [int(number) for number in told["attempts"]]
 
 

@@ -13,6 +13,7 @@ from headrace.connectors.jdbc.dialect import NewColumn
 from headrace.connectors.jdbc.names import MARKS, TableName
 from headrace.errors import Refused
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, string_array
+from headrace.jobfile.saving import SchemaMode
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ def check_database(connection: Connection, database: Database, named: str | None
 def columns_of(connection: Connection, table: TableName) -> list[TargetColumn]:
     """In their order; empty when there is no such table."""
     about = connection.java.getMetaData()
-    schema, name = (_pattern(about, part) for part in (table.schema or "", table.table))
+    schema, name = (pattern_of(about, part) for part in (table.schema or "", table.table))
     found = about.getColumns(connection.java.getCatalog(), schema, name, "%")
     columns: list[TargetColumn] = []
     while found.next():
@@ -64,9 +65,9 @@ def comments_of(
     """Tables whose names begin with `prefix`, each with its comment."""
     about = connection.java.getMetaData()
     kinds = string_array(connection.session, "TABLE")
-    pattern = _pattern(about, prefix) + "%"
+    pattern = pattern_of(about, prefix) + "%"
     found = about.getTables(
-        connection.java.getCatalog(), _pattern(about, schema or ""), pattern, kinds
+        connection.java.getCatalog(), pattern_of(about, schema or ""), pattern, kinds
     )
     tables: list[tuple[TableName, str]] = []
     while found.next():
@@ -77,14 +78,23 @@ def comments_of(
     return tables
 
 
-def create(
-    connection: Connection,
-    database: Database,
-    table: TableName,
-    columns: spark.StructType,
-    keys: Sequence[str],
-) -> None:
-    _make(connection, table, create_statement(database, table, columns, keys))
+def create_with_first_rows(connection: Connection, table: TableName, statement: str) -> None:
+    """Make the table as a part of the transaction that is open, so that it is never there without
+    what that commits. Of two that make it at once the second waits for the first, and goes on with
+    its table; when its own columns are others, the move of its rows is refused."""
+    if columns_of(connection, table):
+        return
+    before = connection.java.setSavepoint()
+    try:
+        connection.run(statement)
+    except JAVA_ERRORS:
+        connection.java.rollback(before)  # or the rest of the transaction would be refused, too
+        if not columns_of(connection, table):
+            raise
+
+
+def new_columns(columns: spark.StructType) -> list[NewColumn]:
+    return [NewColumn(field.name, field.dataType) for field in columns.fields]
 
 
 def create_statement(
@@ -93,8 +103,7 @@ def create_statement(
     wrong = [key for key in keys if key not in columns.names]
     if wrong:
         raise Refused(f"{database.plugin}: primary key {wrong[0]!r} is no column of its rows")
-    wanted = [NewColumn(field.name, field.dataType) for field in columns.fields]
-    return database.dialect.create_table(table, wanted, keys)
+    return database.dialect.create_table(table, new_columns(columns), keys)
 
 
 def ensure_marks(connection: Connection, database: Database, beside: TableName) -> TableName:
@@ -138,19 +147,22 @@ def matched(
     lost = [name for name, place in zip(asked, found, strict=True) if place is None]
     if lost:
         raise Refused(
-            f"{where} has no column {', '.join(lost)}; drop it in a transform, or add it to the "
-            "table"
+            f"{where} has no column {', '.join(lost)}; drop it in a transform, add it to the "
+            f"table, or set schema_save_mode = {SchemaMode.RECREATE} to make the table anew"
         )
     places = [place for place in found if place is not None]
     if len(set(places)) != len(places):
         raise Refused(f"{where}: two columns of the rows go to one; rename one in a transform")
     missing = [column.name for column in wanted if column.needed and column.name not in places]
     if missing:
-        raise Refused(f"{where} needs a value for column {', '.join(missing)}, and gets none")
+        raise Refused(
+            f"{where} needs a value for column {', '.join(missing)}, and gets none; give it one in "
+            f"a transform, or set schema_save_mode = {SchemaMode.RECREATE} to make the table anew"
+        )
     return places
 
 
-def _pattern(about: Any, name: str) -> str:
+def pattern_of(about: Any, name: str) -> str:
     """`name` for a look-up that would take % and _ as wildcards."""
     escape = str(about.getSearchStringEscape())
     for character in (escape, "%", "_"):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.errors import Refused, TokenSpent
 from headrace.formats.files.filesystem import FileSystem
@@ -22,7 +22,7 @@ from headrace.formats.files.manifest import (
     read_listing,
     read_manifest,
 )
-from headrace.formats.files.places import Places
+from headrace.formats.files.places import MANIFEST, Places
 from headrace.seams import seam
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,18 @@ def look(files: FileSystem, places: Places) -> Manifest | None:
     if data is None:
         return None
     return read_manifest(data, path=f"{files.root}/{places.manifest}")
+
+
+def look_marked(files: FileSystem, places: Places) -> tuple[int, Manifest] | None:
+    """The highest epoch that is spent, whichever `places` names; None: none is."""
+    names = (entry.path.rpartition("/")[2] for entry in files.entries(places.sink_folder))
+    epochs = [name.removesuffix(MANIFEST) for name in names if name.endswith(MANIFEST)]
+    spent = [int(epoch) for epoch in epochs if epoch.isdecimal()]
+    if not spent:
+        return None
+    epoch = max(spent)
+    manifest = look(files, replace(places, epoch_at=replace(places.epoch_at, epoch=epoch)))
+    return None if manifest is None else (epoch, manifest)
 
 
 def commit(files: FileSystem, places: Places, handle: Handle) -> Outcome:
@@ -60,14 +72,15 @@ def commit(files: FileSystem, places: Places, handle: Handle) -> Outcome:
 def abort(files: FileSystem, places: Places) -> Manifest:
     """Spend the token with no files, then delete what was staged under it.
 
-    When data was first, its renames are finished, and only leftovers go.
+    When data was first nothing is moved or deleted: who asks knows less than the folder does (E7).
     """
     seam("before abort")
     manifest = look(files, places)
     if manifest is None:
         manifest, _ = spend(files, places, _manifest(places, None, places.execution))
     seam("abort spent")
-    _delete_staged(files, places, manifest)
+    if manifest.by is SpentBy.ABORT:
+        _delete_staged(files, places, manifest)
     return manifest
 
 

@@ -19,7 +19,7 @@ from typing import BinaryIO, Protocol
 from headrace.errors import Refused
 
 MAKE_TRIES_MAX = 3  # of a folder that somebody else deletes as empty
-_NOTHING_TO_PRUNE = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+NOTHING_TO_PRUNE = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -102,6 +102,8 @@ class LocalFiles:
             made = self._link(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)
+        if not made:
+            self.prune(scratch)  # it may have been swept before, and made again for this file
         _sync(target.parent)
         return made
 
@@ -197,7 +199,7 @@ class LocalFiles:
         try:
             (self._root / folder).rmdir()
         except OSError as error:
-            if error.errno not in _NOTHING_TO_PRUNE:
+            if error.errno not in NOTHING_TO_PRUNE:
                 raise
 
 

@@ -14,13 +14,11 @@ from urllib.parse import quote
 from headrace.formats.files.commit import abort, replay
 from headrace.formats.files.filesystem import FileInfo, FileSystem
 from headrace.formats.files.manifest import read_manifest
-from headrace.formats.files.places import HIDDEN, Places
+from headrace.formats.files.places import HIDDEN, MANIFEST, Places
 from headrace.model.epoch import STRAY_GRACE_S
 from headrace.seams import seam
 
 log = logging.getLogger(__name__)
-
-_MANIFEST = ".json"
 
 
 def forget(files: FileSystem, at: Places) -> None:
@@ -37,7 +35,7 @@ def forget(files: FileSystem, at: Places) -> None:
         _finish(files, f"{folder}/{epoch}")
     seam("before marks are forgotten")
     for epoch in epochs:
-        _remove(files, f"{folder}/{epoch}{_MANIFEST}")
+        _remove(files, f"{folder}/{epoch}{MANIFEST}")
     while folder:
         files.prune(folder)
         folder = folder.rpartition("/")[0]
@@ -80,7 +78,7 @@ def _name(entry: FileInfo) -> str:
 
 def _epochs(files: FileSystem, folder: str) -> list[int]:
     """Those that have a manifest, or a folder of what was staged, or both."""
-    names = {_name(entry).removesuffix(_MANIFEST) for entry in files.entries(folder)}
+    names = {_name(entry).removesuffix(MANIFEST) for entry in files.entries(folder)}
     return sorted(int(name) for name in names if name.isdecimal())
 
 
@@ -95,7 +93,7 @@ def _finish(files: FileSystem, epoch_folder: str) -> None:
     """Do what is left of the renames, then delete what was staged and not taken."""
     if not files.exists(epoch_folder):
         return  # swept before, so nothing is left to be moved
-    path = f"{epoch_folder}{_MANIFEST}"
+    path = f"{epoch_folder}{MANIFEST}"
     data = files.read(path)
     if data is not None:
         replay(files, read_manifest(data, path=f"{files.root}/{path}"))

@@ -16,6 +16,7 @@ from headrace.formats.files.commit import Outcome, look, replay, spend
 from headrace.formats.files.filesystem import FileInfo, FileSystem
 from headrace.formats.files.manifest import Deletes, Manifest, Opening, SpentBy, digest
 from headrace.formats.files.places import Places
+from headrace.model.text import legible, storing_flaw
 from headrace.seams import seam
 
 HANDLE_BYTES_MAX = 100_000  # of one sink; a pipeline may have many
@@ -89,5 +90,11 @@ def _check(files: FileSystem, found: list[FileInfo]) -> None:
             f"{files.root} holds more than {DELETES_MAX} files, too many to delete in one step; "
             "empty the folder yourself, and use data_save_mode = APPEND_DATA"
         )
+    for info in found:
+        if storing_flaw(info.path) is not None:
+            raise Refused(
+                f"the name of {files.root}/{legible(info.path)} is not UTF-8, so the file can't be "
+                "listed among those to delete; rename it, or delete it yourself"
+            )
     if any(not info.path for info in found):
         raise Refused(f"{files.root} is a file; a sink needs the path of a folder")

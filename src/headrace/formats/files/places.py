@@ -24,6 +24,7 @@ from headrace.jobfile.timepattern import render
 from headrace.model.epoch import CommitAt
 
 HIDDEN = "_headrace"
+MANIFEST = ".json"
 PARTITION_COLUMN = "headrace_partition_"
 PARTITION_EXPRESSION = "${k0}=${v0}"  # as SeaTunnel's default: its form for each key
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
@@ -47,7 +48,7 @@ class Places(CommitAt):
 
     @property
     def manifest(self) -> str:
-        return f"{self.epoch_folder}.json"
+        return f"{self.epoch_folder}{MANIFEST}"
 
     @property
     def folder(self) -> str:

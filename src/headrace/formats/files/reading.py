@@ -10,12 +10,14 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
-from headrace.formats.files.text import TimeFormats, from_text
+from headrace.errors import Refused
+from headrace.formats.files.headers import UTF8, HeaderFormat, other_headers
+from headrace.formats.files.text import TimeFormats, cast_value, value_of
 
 CONTENT = "content"  # the one column of text without a schema
 _LINE = "__headrace_line"
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
-_UTF8 = frozenset({"utf-8", "utf8"})
+HEADER_NAMES_SHOWN = 30  # of each list in an error
 _TYPES_FROM_PATHS = "spark.sql.sources.partitionColumnTypeInference.enabled"
 
 
@@ -37,8 +39,7 @@ class ReadAs:
 
 def read(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
     session.conf.set(_TYPES_FROM_PATHS, "false")
-    if how.encoding.lower() not in _UTF8:
-        session.conf.set("spark.sql.legacy.javaCharsets", "true")  # GBK and its like
+    _set_charsets(session, how)
     match how.format:
         case "text":
             frame = _text(session, paths, how)
@@ -49,6 +50,41 @@ def read(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
         case _:
             frame = _columnar(session, paths, how)
     return frame.select(*(f"`{name}`" for name in how.columns)) if how.columns else frame
+
+
+def check_headers(session: SparkSession, paths: Sequence[str], how: ReadAs) -> None:
+    """Raises `Refused` when a header says that columns stand in another order than the schema's.
+
+    They are read by their place, so that such a file would be read wrongly without a word.
+    """
+    if how.format != "csv" or how.skip_lines == 0 or how.schema is None:
+        return
+    _set_charsets(session, how)
+    keys = {key.lower() for key in _keys(paths)} if how.base is not None else set[str]()
+    names = [field.name for field in how.schema.fields if field.name.lower() not in keys]
+    wanted = HeaderFormat(names, how.delimiter, how.encoding, how.hadoop)
+    others = other_headers(session, paths, wanted)
+    if not others:
+        return
+    first = others[0]
+    more = f" (and {len(others) - 1} more files are like it)" if len(others) > 1 else ""
+    raise Refused(
+        f"{first.file}: line {first.line} has {_listed(first.names)}; "
+        f"schema has {_listed(names)}{more}; the "
+        "columns of csv are read by their place, so give 'schema' the names and the order of the "
+        "file, and read files of another order by a source of their own"
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:HEADER_NAMES_SHOWN])
+    more = len(names) - HEADER_NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _set_charsets(session: SparkSession, how: ReadAs) -> None:
+    if how.encoding.lower() not in UTF8:
+        session.conf.set("spark.sql.legacy.javaCharsets", "true")  # GBK and its like
 
 
 def _load(
@@ -72,7 +108,7 @@ def _text(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame
     whole = how.skip_lines > 0  # else nobody knows which line is a file's first
     frame = _load(session, paths, how, {"wholetext": "true"} if whole else {})
     line = f.col("value")
-    if how.encoding.lower() not in _UTF8:
+    if how.encoding.lower() not in UTF8:
         line = f.decode(line.cast("binary"), how.encoding)
     partitions = [name for name in frame.columns if name != "value"]
     if whole:
@@ -108,7 +144,7 @@ def _csv(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
 
 def _json(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
     options = {"encoding": how.encoding, "mode": "FAILFAST"}
-    if how.encoding.lower() not in _UTF8:
+    if how.encoding.lower() not in UTF8:
         options["lineSep"] = "\n"  # Spark can't guess it from other bytes than UTF-8's
     if how.times.date:
         options["dateFormat"] = how.times.date
@@ -129,32 +165,32 @@ def _columnar(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataF
 
 def _cast(frame: DataFrame, column: spark.StructField, how: ReadAs) -> Column:
     found = frame[f"`{column.name}`"]
-    timed = frame.schema[column.name].dataType
+    given = frame.schema[column.name].dataType
     if column.name in how.clock_columns and isinstance(
-        timed, spark.TimestampType | spark.TimestampNTZType
+        given, spark.TimestampType | spark.TimestampNTZType
     ):
         return f.date_format(found, "HH:mm:ss")
-    return found.cast(column.dataType)
+    return cast_value(found, column.name, given, column.dataType)
 
 
 def _partitions(frame: DataFrame, how: ReadAs) -> list[str]:
     """Spark puts columns that come from folders behind all others."""
-    return [name for name in frame.columns if how.base is not None and name in _keys(frame)]
+    if how.base is None:
+        return []
+    keys = _keys(frame.inputFiles())
+    return [name for name in frame.columns if name in keys]
 
 
-def _keys(frame: DataFrame) -> set[str]:
+def _keys(paths: Sequence[str]) -> set[str]:
     return {
-        part.partition("=")[0]
-        for path in frame.inputFiles()
-        for part in path.split("/")[:-1]
-        if "=" in part
+        part.partition("=")[0] for path in paths for part in path.split("/")[:-1] if "=" in part
     }
 
 
 def _parsed(texts: Sequence[Column], schema: spark.StructType, how: ReadAs) -> list[Column]:
     parsed: list[Column] = []
     for text, column in zip(texts, schema.fields, strict=True):
-        value = from_text(text, column.dataType, how.times)
+        value = value_of(text, column.name, column.dataType, how.times)
         pattern = how.clock_columns.get(column.name)
         if pattern:
             value = f.date_format(f.to_timestamp(value, pattern), "HH:mm:ss")

@@ -14,6 +14,7 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
 SEPARATORS = "\u0001\u0002\u0003\u0004\u0005\u0006\u0007\u0008"
+VALUE_CHARACTERS_SHOWN = 100
 DEPTH_MAX = len(SEPARATORS) - 2  # of arrays, maps and rows in each other
 
 
@@ -64,6 +65,49 @@ def to_text(column: Column, of: spark.DataType, level: int = 0) -> Column:
             return f.when(column.isNotNull(), f.concat_ws(outer, *parts))
         case _:  # dates and times as Spark writes them: 2026-11-16 01:02:03, and .5 if there is any
             return column.cast("string")
+
+
+def value_of(column: Column, name: str, of: spark.DataType, formats: TimeFormats) -> Column:
+    """As `from_text`, of a whole field: where it stands for no value, file and column are named.
+
+    Only where rows are read: which file a row is of is not known behind a shuffle.
+    """
+    tried = _tried(f.when(f.trim(column) != "", column), of, formats)
+    if tried is None:
+        return from_text(column, of, formats)
+    return _or_failure(tried, f.when(f.trim(column) != "", column), name, of)
+
+
+def cast_value(column: Column, name: str, given: spark.DataType, of: spark.DataType) -> Column:
+    """A value of a file that knows its types, as another type; see `value_of`."""
+    nested = spark.ArrayType, spark.MapType, spark.StructType
+    if given == of or isinstance(given, nested) or isinstance(of, nested):
+        return column.cast(of)
+    return _or_failure(column.try_cast(of), column.cast("string"), name, of)
+
+
+def _or_failure(tried: Column, text: Column, name: str, of: spark.DataType) -> Column:
+    """`tried`, unless it is null while there is a text."""
+    said = f.concat(
+        f.input_file_name(),
+        f.lit(f": column '{name}': '"),
+        f.substring(text, 1, VALUE_CHARACTERS_SHOWN),
+        f.lit(f"' is no {of.simpleString()}"),
+    )
+    return f.coalesce(tried, f.when(text.isNotNull(), f.raise_error(said).cast(of)))
+
+
+def _tried(given: Column, of: spark.DataType, formats: TimeFormats) -> Column | None:
+    """Null where it stands for no value; None: of such a type nobody says so."""
+    match of:
+        case spark.ArrayType() | spark.MapType() | spark.StructType() | spark.StringType():
+            return None
+        case spark.DateType() if formats.date:
+            return f.try_to_date(given, formats.date)
+        case spark.TimestampType() | spark.TimestampNTZType() if formats.datetime:
+            return f.try_to_timestamp(given, f.lit(formats.datetime)).cast(of)
+        case _:
+            return given.try_cast(of)
 
 
 def from_text(column: Column, of: spark.DataType, formats: TimeFormats, level: int = 0) -> Column:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
@@ -19,12 +18,12 @@ from headrace.formats.files.filesystem import FileSystem
 from headrace.formats.files.manifest import Handle, Listing, Move, digest
 from headrace.formats.files.places import PARTITION_COLUMN, FileNames, Places
 from headrace.formats.files.text import join, to_text, too_deep
+from headrace.formats.spark_counts import ROW_BITS, told_or_fail
 from headrace.seams import seam
 
 _LISTING = "_files.json"
 _ROWS = "rows"
 _STAGED = "part-"  # what Spark calls its files
-_ROW_BITS = 33  # of monotonically_increasing_id: the number of a row within its partition
 _UTF8 = frozenset({"utf-8", "utf8"})
 
 
@@ -111,8 +110,7 @@ def _write(session: SparkSession, frame: DataFrame, folder: str, layout: Layout)
         count = range(len(layout.partition_by))
         writer = writer.partitionBy(*(PARTITION_COLUMN + str(n) for n in count))
     writer.save(folder)
-    found: dict[str, Any] = counted.get
-    return int(found[_ROWS])
+    return int(told_or_fail(counted)[_ROWS])
 
 
 def _options(layout: Layout) -> dict[str, str]:
@@ -189,7 +187,7 @@ def _lines(texts: Sequence[Column], names: Sequence[str], layout: Layout) -> Col
     line = join(texts, layout.delimiter)
     if layout.header:
         # A file begins with the first row of a partition, or when the one before it is full.
-        number = f.monotonically_increasing_id().bitwiseAND(f.lit((1 << _ROW_BITS) - 1))
+        number = f.monotonically_increasing_id().bitwiseAND(f.lit((1 << ROW_BITS) - 1))
         if layout.rows_per_file and not layout.single:
             number = number % f.lit(layout.rows_per_file)
         first = f.lit(layout.delimiter.join(names) + layout.row_delimiter)

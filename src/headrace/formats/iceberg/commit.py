@@ -20,7 +20,8 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import Fenced, Refused, TokenSpent, Unavailable
-from headrace.formats.iceberg.catalogs import TableRef, load_table, metadata_of
+from headrace.formats.iceberg.catalogs import TableMissing, TableRef, load_table, metadata_of
+from headrace.formats.iceberg.create import Creation, TableExists, begin_creation, check_fits
 from headrace.formats.iceberg.jvm import (
     JAVA_ERRORS,
     java_classes,
@@ -38,6 +39,8 @@ from headrace.formats.iceberg.token import (
     Spent,
     SpentBy,
     find_spent,
+    holds_rows,
+    marked,
     old_aborts,
 )
 from headrace.model.deadline import Deadline, now
@@ -67,11 +70,26 @@ class Change:
     begin: Callable[[Any, Any], Any]  # (table, transaction): the snapshot to be, uncommitted
     # How many tokens back an abort is told from data once its snapshot is expired. None: for ever.
     aborts_kept: int | None = None
+    creation: Creation | None = None  # makes the table, when it is not there
+    # Of one that is there: raises when what is to be committed does not belong into it.
+    check: Callable[[Any], None] | None = None
 
 
 def look(session: SparkSession, ref: TableRef, at: CommitAt) -> Spent | None:
     """Ask the table, loaded afresh, what spent the token (E3)."""
     return _spent_in(session, load_table(session, ref), at)
+
+
+def look_marked(
+    session: SparkSession, ref: TableRef, at: CommitAt
+) -> tuple[str | None, tuple[int, SpentBy] | None]:
+    """Ask the table for its uuid, and for the highest epoch that is spent. None: there is no table,
+    or none is."""
+    try:
+        table = load_table(session, ref)
+    except TableMissing:
+        return None, None
+    return str(table.uuid()), marked(at, dict(table.properties()))
 
 
 def _spent_in(session: SparkSession, table: Any, at: CommitAt) -> Spent | None:
@@ -90,14 +108,30 @@ class Guard:
     """
 
     def __init__(
-        self, session: SparkSession, ref: TableRef, at: CommitAt, deadline: Deadline
+        self,
+        session: SparkSession,
+        ref: TableRef,
+        at: CommitAt,
+        deadline: Deadline,
+        *,
+        creates: bool = False,
     ) -> None:
+        """`creates`: a table that is not there holds no token; the catalog refuses to create one
+        that is."""
         self._session, self._ref, self._at, self._deadline = session, ref, at, deadline
+        self._creates = creates
+
+    def check_deadline(self) -> None:
+        if self._deadline.passed:
+            raise Fenced(self.errorMessage())
 
     def validate(self, _snapshots: Any) -> bool:
         if self._deadline.passed:
             return False
-        return look(self._session, self._ref, self._at) is None
+        try:
+            return look(self._session, self._ref, self._at) is None
+        except TableMissing:
+            return self._creates
 
     def errorMessage(self) -> str:  # noqa: N802 - Java's name
         return f"commit token {self._at.token} is spent, or its deadline has passed"
@@ -114,14 +148,24 @@ def commit(
     *,
     clock: Clock | None = None,
     deadline_s: float = COMMIT_DEADLINE_S,
+    may_create: bool = True,
+    seen: str | None = None,
 ) -> Outcome:
-    """Make what was staged visible, once. `TokenSpent` when an abort was first."""
+    """Make what was staged visible, once. `TokenSpent` when an abort was first.
+
+    `may_create`: a table that was not there when the rows were staged may be made. `seen`: the uuid
+    of the table that this execution found when it began.
+    """
     seam("before sink commit")
 
     def append(table: Any, transaction: Any) -> Any:
         return _append(session, table, transaction, handle)
 
-    change = Change(SpentBy.DATA, handle.execution, append)
+    def check(table: Any) -> None:
+        _check_table(session, ref, table, handle, at, seen)
+
+    creation = handle.creation if may_create else None
+    change = Change(SpentBy.DATA, handle.execution, append, creation=creation, check=check)
     outcome = spend(session, ref, at, change, clock=clock, deadline_s=deadline_s)
     seam("sink committed")
     if outcome.spent.by is SpentBy.ABORT:
@@ -163,14 +207,15 @@ def spend(
     committer = uuid.uuid4().hex
     reason = ""
     for tries in range(SPEND_TRIES_MAX):
-        table = load_table(session, ref)
-        spent = _spent_in(session, table, at)
+        table = _load(session, ref, change)
+        spent = _spent_in(session, table, at) if table is not None else None
         if spent is None:
-            guard = Guard(session, ref, at, deadline)
+            guard = Guard(session, ref, at, deadline, creates=table is None)
             mine = _try(session, table, ref, at, change, guard, committer)
             if isinstance(mine, Spent):
                 return Outcome(already=False, spent=mine)
-            reason, spent = mine, look(session, ref, at)
+            table = _load(session, ref, change)
+            reason, spent = mine, _spent_in(session, table, at) if table is not None else None
         if spent is not None:
             return Outcome(already=spent.summary.get(COMMITTER) != committer, spent=spent)
         if deadline.passed:
@@ -185,6 +230,16 @@ def spend(
     )
 
 
+def _load(session: SparkSession, ref: TableRef, change: Change) -> Any:
+    """The table as it is now; None: it is not there, and the change makes it."""
+    try:
+        return load_table(session, ref)
+    except TableMissing:
+        if change.creation is None:
+            raise
+        return None
+
+
 def _try(
     session: SparkSession,
     table: Any,
@@ -196,13 +251,19 @@ def _try(
 ) -> Spent | str:
     """Try once. An answer is believed. Without one the table is asked, whatever was said."""
     try:
+        if table is None and change.creation is not None:
+            transaction = begin_creation(session, ref, change.creation)
+            return _attempt(session, transaction.table(), at, change, guard, committer, transaction)
         return _attempt(session, table, at, change, guard, committer)
+    except (Fenced, TableExists) as error:
+        return str(error)
     except JAVA_ERRORS as error:
         reason = f"{java_classes(error)[0]}: {java_message(error)}"
         log.info("commit not confirmed", extra={"table": str(ref), "reason": reason})
         return reason
     except Refused:
-        if look(session, ref, at) is None:
+        found = _load(session, ref, change)
+        if found is None or _spent_in(session, found, at) is None:
             raise
         return "spent by somebody else, and swept"
 
@@ -214,9 +275,15 @@ def _attempt(
     change: Change,
     guard: Guard,
     committer: str,
+    creating: Any = None,
 ) -> Spent:
-    """One fenced transaction. It may be made again: the guard refuses what has landed before."""
-    transaction = table.newTransaction()
+    """One fenced transaction. It may be made again: the guard refuses what has landed before.
+
+    `creating`: a transaction that makes the table, which the catalog refuses when one is there.
+    """
+    if creating is None and change.check is not None:
+        change.check(table)
+    transaction = creating or table.newTransaction()
     snapshot = change.begin(table, transaction)
     snapshot.set(COMMIT, at.token).set(SPENT_BY, change.by.value)
     snapshot.set(EXECUTION, change.execution).set(COMMITTER, committer)
@@ -230,6 +297,8 @@ def _attempt(
         for key in old_aborts(dict(table.properties()), at, kept=change.aborts_kept):
             properties = properties.remove(key)
     properties.commit()
+    # A catalog asks the guard no more when it makes a table, however long ago the snapshot was.
+    guard.check_deadline()
     transaction.commitTransaction()
     made = json.loads(
         jvm(session).org.apache.iceberg.SnapshotParser.toJson(transaction.table().currentSnapshot())
@@ -237,12 +306,34 @@ def _attempt(
     return Spent(change.by, int(made["snapshot-id"]), change.execution, made["summary"])
 
 
-def _append(session: SparkSession, table: Any, transaction: Any, handle: Handle) -> Any:
-    if str(table.uuid()) != handle.uuid:
-        raise Refused(
-            f"{handle.table} was dropped and made anew since execution {handle.execution} staged "
-            "its rows; run the job again"
+def _check_table(
+    session: SparkSession,
+    ref: TableRef,
+    table: Any,
+    handle: Handle,
+    at: CommitAt,
+    seen: str | None,
+) -> None:
+    """Whether it is the table that the rows were staged for. One that was made since then is, when
+    it holds rows of the same job, or was there when this execution began. Otherwise it may be one
+    that was made after the job had ended and its own table was dropped, while we were paused: then
+    its marks went with it, and nothing else tells that we are too late (E1)."""
+    if handle.creation is None:
+        if str(table.uuid()) != handle.uuid:
+            raise Refused(
+                f"{handle.table} was dropped and made anew since execution {handle.execution} "
+                "staged its rows; run the job again"
+            )
+        return
+    check_fits(session, ref, table, handle.creation)
+    if str(table.uuid()) != seen and not holds_rows(at, dict(table.properties())):
+        raise Unavailable(
+            f"{ref} was made by somebody else since this execution began, so it can't tell whether "
+            "it is too late to commit; the next attempt can"
         )
+
+
+def _append(session: SparkSession, table: Any, transaction: Any, handle: Handle) -> Any:
     append = transaction.newAppend()
     if handle.manifest is not None:
         append.appendManifest(manifest_of(session, table, handle))

@@ -1,4 +1,11 @@
-"""Create a table if it is not there. Two that try at once both end with the same table."""
+"""A table that is not there yet is made by the transaction of its first commit.
+
+What is staged for it is written as if it were there: with the columns, the partitions and at the
+place that it is going to have, of all of which the handle keeps a record (`Creation`). The commit
+creates the table with these and its first rows and marks in one step, which the catalog refuses
+when a table is there. So a job that fails before leaves none. Of two that make it at once the
+second appends to the table of the first, if that has the same columns, ids included.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +14,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.errors import Refused
-from headrace.formats.iceberg.catalogs import (
-    TableMissing,
-    TableRef,
-    exists,
-    identifier,
-    load_table,
-    open_catalog,
+from headrace.errors import Refused, Unavailable
+from headrace.formats.iceberg.catalogs import TableRef, identifier, open_catalog
+from headrace.formats.iceberg.jvm import (
+    JAVA_ERRORS,
+    java_classes,
+    java_message,
+    jvm,
+    not_granted,
+    string_array,
 )
-from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_message, jvm, not_granted, string_array
 
 _PLAIN_TRANSFORMS = {
     "identity": "identity",
@@ -36,6 +44,14 @@ _SIZED_TRANSFORMS = {"bucket": "bucket", "truncate": "truncate"}
 _CALL = re.compile(r"(?P<name>\w+)\((?P<column>[^,()]+)(?:,\s*(?P<size>\d+)\s*)?\)")
 
 
+_ALREADY = "AlreadyExistsException"
+_RECREATE = "RECREATE_SCHEMA"
+
+
+class TableExists(Unavailable):
+    """Somebody made the table meanwhile: look at it, then decide."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
     columns: StructType
@@ -46,13 +62,70 @@ class TableDefinition:
     properties: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def ensure_table(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> Any:
-    try:
-        return load_table(session, ref)
-    except TableMissing:
-        _ensure_namespace(session, ref)
-        _create(session, ref, wanted)
-    return load_table(session, ref)
+class Creation(BaseModel):
+    """All that a stranger needs in order to make the table that rows were staged for."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    location: str
+    columns: str  # as Iceberg writes a schema, ids included
+    partitions: str  # as Iceberg writes a partition spec
+    properties: dict[str, str]
+
+
+def plan_creation(
+    session: SparkSession, ref: TableRef, wanted: TableDefinition
+) -> tuple[Any, Creation]:
+    """A transaction that makes the table, for staging only, and the record of what it makes.
+    Nothing is made but its namespace. Raises `TableExists` when somebody was faster."""
+    _ensure_namespace(session, ref)
+    schema = iceberg_schema(session, ref, wanted)
+    spec = spec_of(session, ref, schema, wanted.partition_keys)
+    transaction = _begin(session, ref, schema, spec, wanted.properties)
+    table, iceberg = transaction.table(), jvm(session).org.apache.iceberg
+    return transaction, Creation(
+        location=str(table.location()),
+        columns=str(iceberg.SchemaParser.toJson(table.schema())),
+        partitions=str(iceberg.PartitionSpecParser.toJson(table.spec())),
+        properties=dict(wanted.properties),
+    )
+
+
+def begin_creation(session: SparkSession, ref: TableRef, creation: Creation) -> Any:
+    """A transaction that makes the table as it was staged for, once it is committed."""
+    _ensure_namespace(session, ref)
+    schema, spec = _parsed(session, creation)
+    transaction = _begin(session, ref, schema, spec, creation.properties, creation.location)
+    check_fits(session, ref, transaction.table(), creation)
+    return transaction
+
+
+def check_fits(session: SparkSession, ref: TableRef, table: Any, creation: Creation) -> None:
+    """Whether rows that were staged before the table was made belong into this one. Ids count:
+    by them the columns of a file are found."""
+    schema, spec = _parsed(session, creation)
+    columns = any(schema.sameSchema(known) for known in table.schemas().values())
+    partitions = spec.equals(table.specs().get(spec.specId()))
+    if not (columns and partitions and str(table.location()) == creation.location):
+        raise Refused(
+            f"{ref} was made by somebody else since rows were staged for it, with other columns or "
+            "partitions or at another place, so they can't be committed to it; run the job again, "
+            f"or set schema_save_mode = {_RECREATE} to make the table anew"
+        )
+
+
+def location_to_be(session: SparkSession, ref: TableRef) -> tuple[str, Any]:
+    """Where a table that is not there would lie, and its file system."""
+    nothing = jvm(session).org.apache.iceberg.Schema(jvm(session).java.util.ArrayList())
+    unpartitioned = jvm(session).org.apache.iceberg.PartitionSpec.unpartitioned()
+    table = _begin(session, ref, nothing, unpartitioned, {}).table()
+    return str(table.location()), table.io()
+
+
+def _parsed(session: SparkSession, creation: Creation) -> tuple[Any, Any]:
+    iceberg = jvm(session).org.apache.iceberg
+    schema = iceberg.SchemaParser.fromJson(creation.columns)
+    return schema, iceberg.PartitionSpecParser.fromJson(schema, creation.partitions)
 
 
 def check_definition(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> None:
@@ -78,18 +151,27 @@ def _ensure_namespace(session: SparkSession, ref: TableRef) -> None:
             raise not_granted(error, said) from error
 
 
-def _create(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> None:
-    schema = iceberg_schema(session, ref, wanted)
+def _begin(
+    session: SparkSession,
+    ref: TableRef,
+    schema: Any,
+    spec: Any,
+    properties: Mapping[str, str],
+    location: str | None = None,
+) -> Any:
     builder = open_catalog(session, ref.catalog).buildTable(identifier(session, ref), schema)
-    builder = builder.withPartitionSpec(spec_of(session, ref, schema, wanted.partition_keys))
-    for key, value in wanted.properties.items():
+    builder = builder.withPartitionSpec(spec)
+    for key, value in properties.items():
         builder = builder.withProperty(key, value)
+    if location is not None:
+        builder = builder.withLocation(location)
     try:
-        builder.create()
+        return builder.createTransaction()
     except JAVA_ERRORS as error:
-        if not exists(session, ref):
-            said = f"table {ref} can not be created: {java_message(error)}"
-            raise not_granted(error, said) from error
+        if _ALREADY in java_classes(error):
+            raise TableExists(f"{ref} was made by somebody else at this moment") from error
+        said = f"table {ref} can not be created: {java_message(error)}"
+        raise not_granted(error, said) from error
 
 
 def iceberg_schema(session: SparkSession, ref: TableRef, wanted: TableDefinition) -> Any:

@@ -19,17 +19,30 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from headrace.errors import Unavailable
-from headrace.formats.iceberg.catalogs import TableMissing, TableRef, load_table, metadata_of
+from headrace.formats.iceberg.catalogs import (
+    TableMissing,
+    TableRef,
+    load_table,
+    local_path,
+    metadata_of,
+)
 from headrace.formats.iceberg.commit import spend_by_abort
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_classes, java_message, jvm
 from headrace.formats.iceberg.reading import all_data_files
-from headrace.formats.iceberg.sweep import lists_prefixes, marker_of, paths_inside
+from headrace.formats.iceberg.sweep import (
+    lists_prefixes,
+    marker_of,
+    paths_inside,
+    prune_empty,
+    prune_folder,
+)
 from headrace.formats.iceberg.token import COMMIT, CommitAt, Spent, SpentBy, find_spent
 from headrace.seams import seam
 
 log = logging.getLogger(__name__)
 
 FORGET_TRIES_MAX = 6
+OWN_FOLDERS = 2  # above that of a sink: its pipeline, and its incarnation; others share the next
 _MAY_HAVE_LANDED = frozenset({"CommitFailedException", "CommitStateUnknownException"})
 # Its server is sent the removal alone, and would apply it to a mark that was raised since.
 _BLIND_OPERATIONS = "org.apache.iceberg.rest.RESTTableOperations"
@@ -66,10 +79,23 @@ def forget(session: SparkSession, ref: TableRef, at: CommitAt) -> None:
         seam("before leftovers are deleted")
         for folder in folders:
             table.io().deletePrefix(folder)
+        _prune(at, str(table.location()))
     else:
         log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
     seam("before marks are forgotten")
     _forget_marks(session, ref, table, at)
+
+
+def _prune(at: CommitAt, location: str) -> None:
+    """What is empty up to `at.epoch`, then the folders of the sink, pipeline and incarnation."""
+    top = local_path(at.sink_folder(location))
+    if top is None or not top.is_dir():
+        return
+    for entry in top.iterdir():
+        if entry.name.isdecimal() and int(entry.name) <= at.epoch:
+            prune_empty(str(entry))
+    for folder in (top, *list(top.parents)[:OWN_FOLDERS]):
+        prune_folder(folder)
 
 
 def _leftovers(session: SparkSession, ref: TableRef, table: Any, at: CommitAt) -> list[str]:

@@ -17,6 +17,7 @@ from pyspark.errors.exceptions.captured import CapturedException
 from pyspark.sql import SparkSession
 
 from headrace.errors import Refused, Unavailable
+from headrace.model.text import shortened
 
 # pyspark turns some Java exceptions (illegal arguments, unsupported operations, …) into its own.
 JAVA_ERRORS = (Py4JJavaError, CapturedException)
@@ -136,7 +137,7 @@ def java_message(error: JavaError) -> str:
     """One readable line of a Java exception, without its trace."""
     exception = java_exception(error)
     said = str(exception.getMessage() or exception.getClass().getSimpleName())
-    return said.strip().splitlines()[0][:MESSAGE_CHARACTERS_MAX]
+    return shortened(said.strip().splitlines()[0], MESSAGE_CHARACTERS_MAX)
 
 
 def java_told(error: JavaError) -> str:

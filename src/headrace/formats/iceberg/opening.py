@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.errors import Refused, TokenSpent
-from headrace.formats.iceberg.catalogs import TableRef
+from headrace.formats.iceberg.catalogs import TableRef, exists
 from headrace.formats.iceberg.commit import Change, Outcome, spend
-from headrace.formats.iceberg.create import TableDefinition, ensure_table, iceberg_schema, spec_of
+from headrace.formats.iceberg.create import TableDefinition, iceberg_schema, spec_of
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_message, jvm, not_granted
 from headrace.formats.iceberg.token import CommitAt, SpentBy
 from headrace.model.epoch import COMMIT_DEADLINE_S
@@ -44,11 +44,13 @@ def open_table(
     at: CommitAt,
     *,
     deadline_s: float = COMMIT_DEADLINE_S,
-) -> Outcome:
-    """Do what was asked, once. `TokenSpent` when an abort was first."""
+) -> Outcome | None:
+    """Do what was asked, once. `TokenSpent` when an abort was first. None: there is no table, so
+    there was nothing to do; the commit of the first rows makes it."""
     seam("before sink open")
-    if opening.uuid is None:
-        ensure_table(session, ref, wanted)
+    if opening.uuid is None and not exists(session, ref):
+        seam("sink opened")
+        return None
 
     def begin(table: Any, transaction: Any) -> Any:
         return _begin(session, ref, opening, wanted, table, transaction)

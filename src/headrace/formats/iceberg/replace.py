@@ -33,7 +33,7 @@ from headrace.formats.iceberg.records import (
     references,
 )
 from headrace.formats.iceberg.rewrite import check_same_table, home_of
-from headrace.formats.iceberg.sweep import lists_prefixes, marker_of, paths_inside
+from headrace.formats.iceberg.sweep import lists_prefixes, marker_of, paths_inside, prune_empty
 from headrace.formats.iceberg.token import Spent, SpentBy
 from headrace.model.epoch import COMMIT_DEADLINE_S
 from headrace.seams import seam
@@ -258,11 +258,10 @@ def discard(session: SparkSession, ref: TableRef, at: ProcessAt) -> int:
         log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
         return 0
     staged = set(paths_inside(io, folder))
-    if not staged:
-        return 0
-    unreferred = staged - _referred(session, table, folder)
+    unreferred = staged - _referred(session, table, folder) if staged else staged
     for inside in sorted(unreferred):
         io.deleteFile(f"{folder}{inside}")
+    prune_empty(folder)
     return len(unreferred)
 
 

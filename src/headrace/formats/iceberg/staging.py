@@ -9,10 +9,10 @@ store nor the coordinator carries a list of files.
 from __future__ import annotations
 
 import base64
-import uuid
 import zlib
 from collections.abc import Mapping
 from typing import Any
+from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict
 from pyspark.sql import DataFrame, SparkSession
@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.errors import Refused
 from headrace.formats.iceberg.bulk import ask_each
 from headrace.formats.iceberg.catalogs import TableRef, load_table
+from headrace.formats.iceberg.create import Creation
 from headrace.formats.iceberg.jvm import active, jvm, singleton
 from headrace.formats.iceberg.token import CommitAt
 from headrace.seams import seam
@@ -38,14 +39,17 @@ class Handle(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     table: str  # for people
-    uuid: str  # of the table: one dropped and made anew is another one
+    uuid: str | None  # of the table: one dropped and made anew is another one; None: none was there
     execution: str
     files: int
     rows: int
     bytes: int | None = None  # of these files; None: written by a program that did not count them
     manifest: str | None = None  # its location; None when there are no rows
     manifest_bytes: int = 0
+    creation: Creation | None = None  # of the table, when there was none
+    is_first: bool = True  # nothing was committed by its sink when this was staged
     pointer: str = ""  # Iceberg's own record of the manifest: encoded, compressed, base64
+    location: str = ""  # of the table, for people
 
 
 def stage(
@@ -55,25 +59,41 @@ def stage(
     at: CommitAt,
     *,
     table: Any = None,
+    planned: tuple[Any, Creation] | None = None,
+    is_first: bool = True,
     properties: Mapping[str, str] | None = None,
 ) -> Handle:
     """Write the rows of `frame` where only `at` will look for them. Nothing becomes visible.
 
-    `table`: as it was loaded just before. `properties` are the table's for this one write; they
-    are never committed.
+    `table`: as it was loaded just before. `planned`: there is none, and the commit of these rows
+    makes it (create.py). `is_first`: its sink has committed nothing before. `properties` are the
+    table's for this one write; they are never committed.
     """
     seam("before stage")
-    if table is None:
-        table = load_table(session, ref)
-    transaction = table.newTransaction()
-    folder = at.folder(str(table.location()))
+    if planned is not None:
+        transaction, creation = planned
+        uuid, location = None, creation.location
+    else:
+        table = table or load_table(session, ref)
+        transaction, creation = table.newTransaction(), None
+        uuid, location = str(table.uuid()), str(table.location())
+    folder = at.folder(location)
     update = transaction.updateProperties()
     for key, value in {**(properties or {}), "write.data.path": folder.rstrip("/")}.items():
         update = update.set(key, value)
     update.commit()
     staged = transaction.table()
     files = _write(session, frame, staged)
-    handle = Handle(table=str(ref), uuid=str(table.uuid()), execution=at.execution, files=0, rows=0)
+    handle = Handle(
+        table=str(ref),
+        uuid=uuid,
+        execution=at.execution,
+        files=0,
+        rows=0,
+        creation=creation,
+        is_first=is_first,
+        location=location,
+    )
     if files.size() > 0:
         handle = handle.model_copy(update=_list_files(session, staged, files, folder))
     seam("staged")
@@ -82,7 +102,7 @@ def stage(
 
 def _write(session: SparkSession, frame: DataFrame, staged: Any) -> Any:
     """Spark writes to the table of the open transaction; returns the new data files."""
-    name = uuid.uuid4().hex
+    name = uuid4().hex
     cache, coordinator = singleton(session, _TABLE_CACHE), singleton(session, _COORDINATOR)
     cache.add(name, staged)
     try:
@@ -98,7 +118,7 @@ def _list_files(session: SparkSession, staged: Any, files: Any, folder: str) -> 
     """Write the manifest of the new files, in a number of JVM calls that does not grow."""
     manifests = jvm(session).org.apache.iceberg.ManifestFiles
     version = max(_MANIFEST_VERSION_MIN, staged.operations().current().formatVersion())
-    output = staged.io().newOutputFile(f"{folder}files-{uuid.uuid4().hex}-m0.avro")
+    output = staged.io().newOutputFile(f"{folder}files-{uuid4().hex}-m0.avro")
     writer = manifests.write(version, staged.spec(), output, None)
     try:
         writer.addAll(files)

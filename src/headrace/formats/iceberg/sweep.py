@@ -7,15 +7,19 @@ a table that nobody can read.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from pyspark.sql import SparkSession
 
 from headrace.errors import Refused
-from headrace.formats.iceberg.catalogs import TableMissing, TableRef, load_table
+from headrace.formats.files.filesystem import NOTHING_TO_PRUNE
+from headrace.formats.iceberg.catalogs import TableMissing, TableRef, load_table, local_path
 from headrace.formats.iceberg.commit import look, spend_by_abort
+from headrace.formats.iceberg.create import location_to_be
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_classes, jvm
 from headrace.formats.iceberg.staging import Handle
 from headrace.formats.iceberg.token import CommitAt, Spent, SpentBy
@@ -32,23 +36,31 @@ def abort(
 ) -> Spent | None:
     """Spend the token with no rows, then delete whatever was staged under it.
 
-    When data was first, its files stay and all others go. None: there is no such table, so there
-    is nothing to spend, and what was staged went with the table.
+    When data was first nothing is deleted: who asks knows less than the table does (E7). None:
+    there is no such table, so there is nothing to spend. What was staged for it goes all the same:
+    only what is planned is aborted, and only what is prepared is ever committed.
     """
     seam("before abort")
     try:
         spent = spend_by_abort(session, ref, at, deadline_s=deadline_s)
     except TableMissing:
         log.info("nothing to abort, no such table", extra={"table": str(ref)})
+        location, io = location_to_be(session, ref)
+        if lists_prefixes(session, io):
+            io.deletePrefix(at.epoch_folder(location))
         return None
     seam("abort spent")
-    _delete_unreferenced(session, ref, at, spent, kept=None)
+    if spent.by is SpentBy.ABORT:
+        _delete_unreferenced(session, ref, at, spent, kept=None)
     return spent
 
 
 def sweep(session: SparkSession, ref: TableRef, handle: Handle | None, at: CommitAt) -> None:
     """Delete what other executions staged for an epoch whose token is spent."""
-    spent = look(session, ref, at)
+    try:
+        spent = look(session, ref, at)
+    except TableMissing:
+        return  # no epoch had rows yet, so nothing is committed; or somebody dropped it with them
     if spent is None:
         if handle is None or not _is_staged(session, ref, at):
             # An epoch without rows: nothing was staged, and nothing committed. Or one whose mark
@@ -88,6 +100,28 @@ def _delete_unreferenced(
     keep = {quote(name, safe="") for name in (kept, spent.execution) if name}
     for execution in _executions(io, folder) - keep:
         io.deletePrefix(f"{folder}{execution}/")
+    prune_empty(folder)
+
+
+def prune_empty(folder: str) -> None:
+    """Remove the folders in which nothing is left, the deepest first.
+
+    Files are found and deleted by their names, so that folders stay, also those of a writer that
+    died before its first file. Only where they are more than a part of names: on the local file
+    system, whose `rmdir` refuses one that holds anything, in the step in which it removes (E6).
+    """
+    top = local_path(folder)
+    for parent, _, _ in os.walk(top, topdown=False) if top is not None else ():
+        prune_folder(Path(parent))
+
+
+def prune_folder(path: Path) -> None:
+    """Remove one folder if nothing is in it; nothing happens when it is not there."""
+    try:
+        path.rmdir()
+    except OSError as error:
+        if error.errno not in NOTHING_TO_PRUNE:
+            raise
 
 
 def _executions(io: Any, folder: str) -> set[str]:

@@ -28,6 +28,7 @@ SPENT_BY = "headrace.spent-by"
 EXECUTION = "headrace.execution"
 COMMITTER = "headrace.committer"  # one call of commit: tells its own snapshot from another's
 NOTHING_SPENT = "-1"  # epoch 0 exists
+_MARK, _ABORTED = "headrace.mark.", "headrace.aborted."
 
 
 class SpentBy(StrEnum):
@@ -41,7 +42,7 @@ class CommitAt(epoch.CommitAt):
 
     @property
     def mark_key(self) -> str:
-        return f"headrace.mark.{self._owner}"
+        return f"{_MARK}{self._owner}"
 
     @property
     def aborted_key(self) -> str:
@@ -49,7 +50,7 @@ class CommitAt(epoch.CommitAt):
 
     @property
     def aborted_prefix(self) -> str:
-        return f"headrace.aborted.{self._owner}."
+        return f"{_ABORTED}{self._owner}."
 
     @property
     def _owner(self) -> str:
@@ -92,6 +93,27 @@ def find_spent(
     if int(properties.get(at.mark_key, NOTHING_SPENT)) >= at.epoch:
         return Spent(SpentBy.DATA, None, None, {})
     return None
+
+
+def marked(at: CommitAt, properties: Mapping[str, str]) -> tuple[int, SpentBy] | None:
+    """The highest epoch that is spent, of the pipeline and sink of `at`; None: none is."""
+    epoch = int(properties.get(at.mark_key, NOTHING_SPENT))
+    if epoch < 0:
+        return None
+    aborted = f"{at.aborted_prefix}{epoch}" in properties
+    return epoch, SpentBy.ABORT if aborted else SpentBy.DATA
+
+
+def holds_rows(at: CommitAt, properties: Mapping[str, str]) -> bool:
+    """Whether any sink of this incarnation committed rows to the table. A table that was dropped
+    and made by others has no such mark. Neither aborts count nor epoch 0: whoever wakes too late
+    may leave those at a table that it has never seen."""
+    begin = f"{_MARK}{at.epoch_at.incarnation}."
+    marks = {key: value for key, value in properties.items() if key.startswith(begin)}
+    return any(
+        int(epoch) > 0 and f"{_ABORTED}{key.removeprefix(_MARK)}.{epoch}" not in properties
+        for key, epoch in marks.items()
+    )
 
 
 def old_aborts(properties: Mapping[str, str], at: CommitAt, *, kept: int) -> Sequence[str]:

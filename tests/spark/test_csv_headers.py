@@ -1,0 +1,164 @@
+"""Columns of csv are read by their place: a header that says otherwise stops the job."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace.connectors.file_source import FileSource
+from headrace.errors import Refused
+from headrace.formats.files import headers
+from tests.spark.lake import some
+from tests.spark.test_files_source import everything, put, source
+
+FIELDS = {"id": "int", "name": "string", "city": "string"}
+RIGHT = "id,name,city\n"
+
+
+def headed(path: Path, **options: Any) -> FileSource:
+    return source(path, schema={"fields": FIELDS}, skip_header_row_number=1, **options)
+
+
+def refusal(session: SparkSession, made: FileSource) -> str:
+    with pytest.raises(Refused) as refused:
+        made.read(session, some(made.plan(None)))
+    return str(refused.value)
+
+
+def test_a_file_with_its_columns_in_another_order_is_refused_by_name(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    put(tmp_path, "a.csv", RIGHT + "1,Ann,Rome\n")
+    put(tmp_path, "odd [1]+ä.csv", "id,city,name\n2,Oslo,Bob\n")
+    put(tmp_path, "c.csv", RIGHT + "3,Cid,Riga\n")
+
+    assert refusal(session, headed(tmp_path)) == (
+        f"source LocalFile-1: file:{tmp_path}/odd [1]+ä.csv: line 1 has id, city, name; schema has "
+        "id, name, city; the columns of csv are read by their place, so give 'schema' the names "
+        "and the order of the file, and read files of another order by a source of their own"
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "id,city",  # one is missing
+        "name,city",
+        "id,name,town",
+        "id,zip,name,city",  # one more in the middle
+        "ID , City, NAME",
+        '"id","city","name"',
+        "\ufeffid,city,name",
+    ],
+)
+def test_a_header_of_at_least_half_of_the_names_must_have_them_in_their_places(
+    session: SparkSession, tmp_path: Path, line: str
+) -> None:
+    put(tmp_path, "a.csv", f"{line}\n1,x,y\n")
+
+    assert f"file:{tmp_path}/a.csv: line 1 has " in refusal(session, headed(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "id,name,city",
+        " ID ,Name,CITY",
+        '"id","name","city"',
+        "\ufeffid,name,city",
+        "Report of 2026,,",  # no header, and skipped as in SeaTunnel
+        "7,Ann,Rome",
+        "city,,",
+        ",,",
+    ],
+)
+def test_any_other_first_line_is_skipped(session: SparkSession, tmp_path: Path, line: str) -> None:
+    put(tmp_path, "a.csv", f"{line}\n1,x,y\n")
+
+    assert everything(session, headed(tmp_path)) == [(1, "x", "y")]
+
+
+def test_empty_lines_in_front_of_a_header_are_passed_over_as_spark_does(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    put(tmp_path, "good/a.csv", "\n\n" + RIGHT + "1,x,y\n")
+    put(tmp_path, "good/b.csv", "\r\n\r\nid,name,city\r\n2,x,y\r\n")
+    put(tmp_path, "bad/a.csv", "\n\n\nid,city,name\n1,x,y\n")
+    put(tmp_path, "bad/b.csv", "\n")
+
+    assert everything(session, headed(tmp_path / "good")) == [(1, "x", "y"), (2, "x", "y")]
+    assert "bad/a.csv: line 4 has id, city, name;" in refusal(session, headed(tmp_path / "bad"))
+
+
+def test_files_without_a_line_or_without_a_header_to_skip_are_read(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    put(tmp_path, "empty.csv", "")
+    put(tmp_path, "a.csv", "1,name,city\n")
+
+    assert everything(session, source(tmp_path, schema={"fields": FIELDS})) == [(1, "name", "city")]
+    assert everything(session, headed(tmp_path / "empty.csv")) == []
+
+
+@pytest.mark.parametrize(("suffix", "packed"), [(".gz", gzip.compress), (".bz2", bz2.compress)])
+def test_a_compressed_file_is_looked_into(
+    session: SparkSession, tmp_path: Path, suffix: str, packed: Any
+) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    for folder, header in ((good, RIGHT), (bad, "city,name,id\n")):
+        folder.mkdir()
+        # Its rows look like a header in another order, and are none.
+        text = header + "5,x,y\n" + "7,city,name\n" * 5000
+        (folder / f"a.csv{suffix}").write_bytes(packed(text.encode()))
+
+    assert len(everything(session, headed(good))) == 5001
+    assert "line 1 has city, name, id; schema has" in refusal(session, headed(bad))
+
+
+def test_a_header_in_another_encoding_and_with_another_delimiter_is_read(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    made = source(
+        tmp_path,
+        schema={"fields": {"id": "int", "名": "string", "市": "string"}},
+        skip_header_row_number=1,
+        encoding="GBK",
+        field_delimiter=";",
+    )
+    (tmp_path / "a.csv").write_bytes("id;市;名\n1;x;y\n".encode("gbk"))
+
+    assert "line 1 has id, 市, 名; schema has id, 名, 市;" in refusal(session, made)
+    (tmp_path / "a.csv").write_bytes("id;名;市\n1;x;y\n".encode("gbk"))
+    assert everything(session, made) == [(1, "x", "y")]
+
+
+def test_a_column_that_comes_from_the_folder_is_not_looked_for_in_the_header(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    put(tmp_path, "name=Ann/a.csv", "id,city\n1,Rome\n")
+
+    assert everything(session, headed(tmp_path)) == [(1, "Ann", "Rome")]
+
+
+def test_every_file_of_a_slice_is_looked_at_however_many_share_a_task(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headers, "FILES_PER_TASK_MAX", 3)
+    for number in range(7):
+        put(tmp_path, f"{number}.csv", ("id,city,name\n" if number > 4 else RIGHT) + "1,x,y\n")
+
+    said = refusal(session, headed(tmp_path))
+
+    assert f"{tmp_path}/5.csv: line 1 has" in said
+    assert "schema has id, name, city (and 1 more files are like it);" in said
+
+
+def test_a_stream_is_stopped_by_such_a_file_too(session: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, "a.csv", "id,city,name\n1,x,y\n", modified_s=1_000)
+
+    assert "line 1 has id, city, name" in refusal(session, headed(tmp_path, streaming=True))
