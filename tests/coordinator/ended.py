@@ -23,7 +23,7 @@ from tests.coordinator.streaming import epoch
 DELAY_S = RETENTION.state_cleanup_delay_ms / 1000
 MARKS_S = RETENTION.marks_kept_ms / 1000
 # What a job is made of while there is one.
-OF_JOBS = ("epochs", "job_logs", "job_secrets", "jobs", "pipelines", "ready_sources", "tasks")
+OF_JOBS = ("epochs", "job_secrets", "jobs", "pipelines", "ready_sources", "tasks")
 
 
 def finished(desk: Desk, made: JobSpec | None = None, *, job_id: str | None = None) -> str:

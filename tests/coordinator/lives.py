@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from headrace.model.epoch import EpochStatus
 from headrace.model.job import JobStatus
@@ -19,8 +19,9 @@ from headrace.model.task import Claim, TaskKind, TaskStatus
 from headrace.protocol.messages import Assignment, Report, TaskEnded
 from headrace.protocol.payloads import PipelinePayload
 from headrace.store import history, jobs, savepoints
-from headrace.store.engine import reading
+from headrace.store.engine import reading, writing
 from headrace.store.schema import epochs as epoch_rows
+from headrace.store.schema import tasks as task_rows
 from headrace.store.whole_schema import metadata
 from tests.coordinator.desk import TIMEOUT_S, Desk
 from tests.coordinator.specs import (
@@ -207,11 +208,20 @@ class Living:
         for _ in range(TURNS_MAX):
             if (mine := self._running.get(number)) is None:
                 return
+            if life.end is JobStatus.FAILED and number == 1:
+                self._spend_retries(mine.claim)
             self._say(life.says_last(mine.claim, first=number == 1), ())
             self.desk.passes()
             self._take()
             self._say_epochs(life, number)
         raise AssertionError("it never ends")
+
+    def _spend_retries(self, claim: Claim) -> None:
+        """As if it had failed so often since its last epoch: it is worth no other attempt."""
+        with writing(self.desk.store) as conn:
+            conn.execute(
+                update(task_rows).where(task_rows.c.id == claim.task).values(failures=MANY)
+            )
 
     def _settle(self) -> None:
         for _ in range(TURNS_MAX):

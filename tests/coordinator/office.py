@@ -21,7 +21,7 @@ from headrace.store.engine import writing
 from headrace.store.fence import Term
 from tests.coordinator.desk import Desk
 
-BOUND_S = 20.0
+BOUND_S = 120.0  # for a state to come, also on a busy machine
 
 
 @dataclass

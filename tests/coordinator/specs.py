@@ -65,9 +65,11 @@ def prepared(
     *,
     handle: str = "staged",
     ready: tuple[str, ...] = ("FakeSource-1",),
+    read: dict[str, int] | None = None,
 ) -> EpochPrepared:
     handles: Json = {"Console-1": {"handle": handle, "rows": ROWS}}
-    return EpochPrepared(seq=next(_numbers), claim=claim, epoch=epoch, handles=handles, ready=ready)
+    said = {"claim": claim, "epoch": epoch, "handles": handles, "ready": ready, "read": read}
+    return EpochPrepared.model_validate({"seq": next(_numbers), **said})
 
 
 def completed(claim: Claim, epoch: int = 1) -> EpochCompleted:
@@ -97,8 +99,12 @@ def settled(claim: Claim, *aborted: int, completed: Sequence[EpochCompleted] = (
     return succeeded(claim, result=result.model_dump(mode="json"))
 
 
-def failed(claim: Claim, error: str = "it broke", *, retry: bool = True) -> TaskEnded:
-    return TaskEnded(seq=next(_numbers), claim=claim, outcome="FAILED", error=error, retry=retry)
+def failed(
+    claim: Claim, error: str = "it broke", *, retry: bool = True, final: bool = False
+) -> TaskEnded:
+    return TaskEnded(
+        seq=next(_numbers), claim=claim, outcome="FAILED", error=error, retry=retry, final=final
+    )
 
 
 def stopped(claim: Claim) -> TaskEnded:

@@ -51,7 +51,7 @@ def epoch(
 ) -> None:
     for report in (
         planned(claim, number),
-        prepared(claim, number, ready=ready),
+        prepared(claim, number, ready=ready, read={f"FakeSource-{pipeline}": ROWS}),
         done(claim, number, pipeline=pipeline),
     ):
         assert desk.report(worker, report, holds=[claim]).held

@@ -7,6 +7,7 @@ from sqlalchemy import delete, update
 
 from headrace.model.cleanup import DAY_MS, CleanupStep, Retention
 from headrace.model.job import JOB_ENDED, JobStatus
+from headrace.store import leases
 from headrace.store.engine import reading, writing
 from headrace.store.schema import cleanups, history, jobs, savepoints
 from tests.coordinator.desk import Desk
@@ -216,10 +217,26 @@ def test_history_expires_and_nothing_of_the_job_is_left(desk: Desk) -> None:
     assert desk.report("w1", succeeded(claim)).held
     assert rows(desk, "cleanups", "tasks", "history") == {"history": 1}
 
-    desk.clock.advance(DAY_MS / 1000)
+    desk.clock.advance(7 * DAY_MS / 1000)
     desk.clean()
 
-    assert rows(desk, *OF_JOBS, "history", "cleanups", "savepoints") == {}
+    assert rows(desk, *OF_JOBS, "history", "cleanups", "savepoints", "job_logs") == {}
+
+
+@pytest.mark.req("L5")
+def test_history_is_not_expired_because_a_clock_was_set_ahead(desk: Desk) -> None:
+    finished(desk)
+    wait_and_clean(desk)
+    desk.clock.advance(7 * DAY_MS / 1000)  # by its wall clock; somebody has just set it
+    with writing(desk.store) as conn:
+        leases.note_set_ahead(conn, desk.term, at_ms=desk.clock.wall_ms())
+    desk.clean()
+    assert rows(desk, "history") == {"history": 1}
+
+    desk.clock.advance(7 * DAY_MS / 1000)
+    desk.clean()
+
+    assert rows(desk, "history") == {}
 
 
 def _incarnation(desk: Desk, job: str) -> str:

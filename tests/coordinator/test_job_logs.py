@@ -1,4 +1,4 @@
-"""What `headrace job logs` has to show: written with what it tells of, once, and of living jobs."""
+"""What `headrace job logs` has to show: written with what it tells of, once, until it expires."""
 
 from __future__ import annotations
 
@@ -8,18 +8,21 @@ import pytest
 
 from headrace.coordinator.drafts import Touched
 from headrace.coordinator.joblog import TRIM_AFTER_LINES
+from headrace.coordinator.reconcile import expiry
+from headrace.coordinator.reconcile.expiry import Expiry
 from headrace.protocol.messages import LINE_CHARS_MAX, LINES_PER_SYNC_MAX, Answer, LogLine
-from headrace.store import claims, job_logs
+from headrace.store import claims, history, job_logs
 from headrace.store.engine import reading
 from headrace.store.fence import fenced
 from headrace.store.job_logs import LOG_LINES_KEPT, Line
-from tests.coordinator.desk import Desk
+from tests.coordinator.desk import RETENTION, Desk
+from tests.coordinator.ended import DELAY_S, finished, rows, wait_and_clean
 from tests.coordinator.specs import failed, planned, settled, spec
 
 
 def lines_of(desk: Desk, job: str) -> Sequence[Line]:
     with reading(desk.store) as conn:
-        return job_logs.last(conn, desk.job(job).incarnation, most=5000)[0]
+        return job_logs.last(conn, desk.job(job).incarnation, most=2 * LOG_LINES_KEPT)[0]
 
 
 def told(desk: Desk, job: str, *, level: str | None = None) -> list[str]:
@@ -152,7 +155,8 @@ def test_each_failed_attempt_is_told_with_its_reason_and_what_follows(desk: Desk
     desk.passes()
 
     assert told(desk, job, level="WARNING") == [
-        "pipeline 1: attempt 1 failed, and is tried again in 30 s: the disk is full"
+        "pipeline 1: attempt 1 failed, and is tried again in 30 s, at 2023-11-14T22:13:50Z "
+        "(attempt 2 of 2, from epoch 1): the disk is full"
     ]
     assert told(desk, job, level="ERROR") == [
         "job moved from SCHEDULED to FAILING: the disk is still full",
@@ -194,3 +198,67 @@ def test_a_line_that_can_not_be_kept_stops_nothing(
 
     assert answer.lines == 1
     assert [each.held for each in answer.acknowledged] == [True]
+
+
+@pytest.mark.req("C2")
+def test_the_story_of_a_job_outlives_its_state(desk: Desk) -> None:
+    job = finished(desk)
+    incarnation = desk.job(job).incarnation
+    before = told(desk, job)
+    wait_and_clean(desk)
+    assert rows(desk) == {}
+
+    desk.clock.advance(RETENTION.job_log_expire_ms / 1000 - DELAY_S - 1)
+    desk.clean()
+    assert kept_of(desk, incarnation) == before
+    desk.clock.advance(1)
+    desk.clean()
+    assert kept_of(desk, incarnation) == []
+
+
+@pytest.mark.req("C2")
+def test_history_is_kept_for_a_week_and_goes_in_batches(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(history, "EXPIRED_AT_ONCE_MAX", 1)
+    for _ in range(2):
+        finished(desk)
+        desk.clock.advance(1)
+    week_s = 7 * 24 * 3600.0
+    desk.clock.advance(week_s - 3)
+    desk.clean()
+    assert rows(desk, "history") == {"history": 2}
+
+    left: list[int] = []
+    desk.clock.advance(3)
+    for _ in range(2):
+        desk.clean()
+        left.append(rows(desk, "history").get("history", 0))
+    assert left == [1, 0]
+
+
+@pytest.mark.req("C2")
+def test_of_too_many_lines_of_all_jobs_the_oldest_go_whoever_led_before(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "COUNTED_AT_ONCE", 3)
+    old, new = desk.submit(), desk.submit()
+    desk.register("w1")
+    for number in range(1, 6):
+        desk.clock.advance(1)
+        say(desk, line(desk, old, number, f"old {number}"))
+    for number in range(6, 11):
+        desk.clock.advance(1)
+        say(desk, line(desk, new, number, f"new {number}"))
+
+    desk.expiry = Expiry(desk.clock, RETENTION, log_lines_max=7)
+    for _ in range(5):  # it counts three of them in each pass
+        desk.clean()
+
+    assert of_worker(desk, old) == ["old 4", "old 5"]
+    assert of_worker(desk, new) == [f"new {number}" for number in range(6, 11)]
+
+
+def kept_of(desk: Desk, incarnation: str) -> list[str]:
+    with reading(desk.store) as conn:
+        return [each.text for each in job_logs.last(conn, incarnation, most=5000)[0]]

@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 import pytest
 from sqlalchemy import Engine
 
-from headrace.coordinator.leader import MARGIN_SHARE, Candidate, Leadership
+from headrace.coordinator.leader import (
+    CAMPAIGN_INTERVAL_S,
+    HEARD_GAP_MAX_S,
+    MARGIN_SHARE,
+    Candidate,
+    Leadership,
+)
+from headrace.coordinator.leader_clock import LeaderClock
 from headrace.errors import LeaderFenced, StoreUnavailable
 from headrace.seams import arm
 from headrace.store import leases
@@ -17,6 +24,7 @@ from headrace.store.leases import Lease
 from tests.fakes import FakeClock
 
 TTL_S = 3.0
+REPLACED_MAX_S = 5.0  # L2
 TRUST_S = TTL_S * (1 - MARGIN_SHARE)
 
 
@@ -103,7 +111,7 @@ def test_a_renewal_prolongs_trust_and_keeps_rivals_away(
     rival = candidate(store, clock, FakeHint())
     for _ in range(5):
         clock.advance(2.0)
-        assert leader.renew(store, clock)
+        assert leader.renew(store, LeaderClock(clock))
         assert rival.step() is None
     assert leader.trusted(clock.monotonic_s() + TRUST_S - 0.01)
 
@@ -117,9 +125,9 @@ def test_a_renewal_that_fails_prolongs_nothing(
 
     monkeypatch.setattr(leases, "renew", away)
     clock.advance(1.0)
-    assert leader.renew(store, clock)
+    assert leader.renew(store, LeaderClock(clock))
     clock.advance(TRUST_S - 1.0)
-    assert not leader.renew(store, clock)
+    assert not leader.renew(store, LeaderClock(clock))
     assert not leader.trusted(clock.monotonic_s())
 
 
@@ -133,7 +141,7 @@ def test_a_renewal_answered_after_the_trust_ran_out_is_no_leadership(
 
     monkeypatch.setattr(leases, "renew", slow)
 
-    assert not leader.renew(store, clock)
+    assert not leader.renew(store, LeaderClock(clock))
 
 
 @pytest.mark.req("L1")
@@ -143,7 +151,7 @@ def test_a_leader_that_was_replaced_learns_it_from_its_renewal(
     with writing(store) as conn:
         assert leases.take(conn, leases.read(conn), holder="rival", address="http://r:1")
 
-    assert not leader.renew(store, clock)
+    assert not leader.renew(store, LeaderClock(clock))
 
 
 def test_a_term_that_is_over_is_not_trusted(clock: FakeClock) -> None:
@@ -205,3 +213,44 @@ def test_a_candidate_whose_question_was_lost_asks_again(
         assert rival.step() is None
 
     assert rival.step() is not None
+
+
+@pytest.mark.req("L2")
+@pytest.mark.parametrize("hinted", [True, False])
+def test_a_dead_leader_is_replaced_within_5_s_by_the_clock_of_its_successor(
+    store: Engine, clock: FakeClock, leader: Leadership, *, hinted: bool
+) -> None:
+    """Whatever the machine is busy with: real processes show that it happens, not how soon."""
+    hint = FakeHint()
+    rival = candidate(store, clock, hint)
+    assert rival.step() is None
+    assert leader.renew(store, LeaderClock(clock))  # the last that is heard of it
+    died_at_s = clock.monotonic_s()
+    hint.free = hinted
+
+    while rival.step() is None:
+        clock.advance(CAMPAIGN_INTERVAL_S)
+
+    took_s = clock.monotonic_s() - died_at_s
+    assert took_s < (CAMPAIGN_INTERVAL_S if hinted else REPLACED_MAX_S)
+
+
+@pytest.mark.req("L5")
+def test_a_candidate_that_follows_knows_the_time_of_its_leader(
+    store: Engine, clock: FakeClock, leader: Leadership
+) -> None:
+    ahead = FakeClock(wall_ms=clock.wall_ms() + 7_200_000)
+    rival, times = candidate(store, ahead, FakeHint()), LeaderClock(clock)
+    rival.step()
+    assert rival.heard_ms() is None  # who knows how old the row is
+    assert leader.renew(store, times)
+    ahead.advance(HEARD_GAP_MAX_S / 2)
+    rival.step()
+    ahead.advance(1.5)
+    assert rival.heard_ms() == times.wall_ms() + 1_500
+
+    clock.advance(1.0)
+    assert leader.renew(store, times)
+    ahead.advance(HEARD_GAP_MAX_S + 1)  # it was paused, and can't say when that was written
+    rival.step()
+    assert rival.heard_ms() is None

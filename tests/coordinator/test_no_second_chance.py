@@ -7,6 +7,8 @@ import pytest
 from headrace.coordinator.reconcile.jobs import SETTLE_ALONE_DEADLINE_S
 from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.task import ENDED, TaskKind
+from headrace.store import workers
+from headrace.store.fence import fenced
 from tests.coordinator.crew import TICK_S, Hand, until_it_ends
 from tests.coordinator.desk import TIMEOUT_S, Desk
 from tests.coordinator.specs import failed, planned, spec
@@ -70,6 +72,35 @@ def test_the_next_leader_fails_it_too(desk: Desk) -> None:
     assert status is JobStatus.FAILED
     assert after_s <= TIMEOUT_S + SETTLE_ALONE_DEADLINE_S + 3 * TICK_S
     check_it_is_over(desk, job)
+
+
+@pytest.mark.req("C8", "T5")
+@pytest.mark.parametrize("canceled", [False, True])
+def test_a_job_that_nobody_began_has_its_attempt_left(
+    desk: Desk,
+    canceled: bool,  # noqa: FBT001
+) -> None:
+    """The worker was given it, and died before it said to hold it."""
+    job = desk.submit(spec(retry_times=0))
+    desk.register("w1")
+    desk.passes()
+    claim = desk.claimed("w1")
+    if canceled:
+        desk.commands.cancel(job)
+        desk.passes()
+    with fenced(desk.store, desk.term) as conn:  # as for a leader that comes back after long
+        workers.unregister(conn, "w1")
+    desk.passes()
+
+    task = desk.task(claim.task)
+    assert (task.failures, task.losses) == (0, 0)
+    if canceled:
+        assert desk.status(job) is JobStatus.CANCELED
+        return
+    desk.register("w2")
+    desk.finish("w2", desk.claimed("w2"))
+    desk.passes()
+    assert desk.status(job) is JobStatus.FINISHED
 
 
 @pytest.mark.req("E6")

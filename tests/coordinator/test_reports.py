@@ -64,6 +64,42 @@ def test_steps_in_a_wrong_order_are_refused_and_leave_the_epoch_where_it_is(
     assert desk.pipeline(job).rows_out == counted
 
 
+def counted_epoch(claim: Claim, epoch: int, **read: int) -> list[Report]:
+    staged = prepared(claim, epoch, ready=(), read=read)
+    return [planned(claim, epoch), staged, completed(claim, epoch)]
+
+
+def test_rows_read_are_added_up_by_source(desk: Desk) -> None:
+    job, claim = desk.given()
+    for epoch, read in enumerate([{"a": 3, "b": 1}, {"a": 4}, {}], start=1):
+        desk.sync("w1", holds=[claim], reports=counted_epoch(claim, epoch, **read), free={})
+
+    assert desk.pipeline(job).read == {"a": 7, "b": 1}
+    assert desk.pipeline(job).rows_in == 8
+
+
+def test_what_a_lost_execution_read_counts_when_another_one_completes_the_epoch(
+    desk: Desk,
+) -> None:
+    job, first = desk.given(spec(retry_times=3))
+    desk.report("w1", planned(first), holds=[first])
+    desk.report("w1", prepared(first, read={"a": 7}), holds=[first])
+    desk.report("w1", failed(first))
+    desk.passes()
+    second = desk.claimed("w1")
+    desk.report("w1", completed(second), holds=[second])
+
+    assert desk.pipeline(job).read == {"a": 7}
+    assert desk.pipeline(job).rows_in == 7
+
+
+def test_of_a_worker_that_does_not_count_by_source_the_sum_is_known(desk: Desk) -> None:
+    job, claim = desk.given()
+    desk.sync("w1", holds=[claim], reports=steps(claim), free={})
+
+    assert (desk.pipeline(job).read, desk.pipeline(job).rows_in) == ({}, ROWS)
+
+
 def test_an_epoch_can_not_be_skipped(desk: Desk) -> None:
     job, claim = desk.given()
 

@@ -10,7 +10,9 @@ from headrace.model.epoch import EpochStatus
 from headrace.model.job import JobStatus
 from headrace.model.jobspec import JobSpec
 from headrace.model.task import Claim
+from headrace.protocol.payloads import ForgetPayload
 from tests.coordinator.desk import Desk
+from tests.coordinator.ended import at_its_targets, rows, wait_and_clean
 from tests.coordinator.specs import ROWS, failed, planned, prepared
 from tests.coordinator.streaming import done, epoch, given_again, restored, running, streaming
 
@@ -45,9 +47,76 @@ def test_a_planned_epoch_that_a_settle_task_may_have_aborted_is_not_run_by_a_res
     again, payload = given_again(desk, "w2")
     assert payload.restore.open == ()
     assert payload.restore.epoch == 3
+    assert payload.restore.completed == 2, "rows that a target holds in 3 are unknown here (E7)"
+    assert payload.restore.aborted == (3,)
     assert payload.restore.positions == {"FakeSource-1": 2 * ROWS}
     assert not desk.report("w2", planned(again, 3), holds=[again]).held
     epoch(desk, again, 4, worker="w2")
+    assert desk.pipeline(job).really_completed == 4
+
+
+@pytest.mark.req("E7")
+@pytest.mark.parametrize("cleaned", [False, True], ids=["at once", "after its rows are gone"])
+def test_each_restore_remembers_what_was_really_completed(desk: Desk, *, cleaned: bool) -> None:
+    """A target that holds epoch 3 with rows stops the restored job; the next restore, too, must
+    not take 3 for known."""
+    job, claim = running(desk, epochs=2)
+    desk.report("w1", planned(claim, 3), holds=[claim])
+    _unsettled(desk, job, claim)
+    desk.register("w2")
+    for key in ("once", "twice"):
+        restored(desk, job, key=key)
+        again, payload = given_again(desk, "w2")
+        assert (payload.restore.epoch, payload.restore.completed) == (3, 2)
+        assert payload.restore.positions == {"FakeSource-1": 2 * ROWS}
+        desk.report("w2", failed(again, "it is older", retry=False))
+        desk.passes()
+        assert desk.status(job) is JobStatus.FAILED
+        if cleaned:
+            wait_and_clean(desk)
+            assert rows(desk) == {}
+            desk.register("w2")
+
+
+@pytest.mark.req("E7")
+def test_whoever_forgets_the_marks_is_told_what_was_really_completed(desk: Desk) -> None:
+    job, claim = running(desk, epochs=2)
+    desk.report("w1", planned(claim, 3), holds=[claim])
+    _unsettled(desk, job, claim)
+    restored(desk, job)
+    desk.register("w1")
+    again, _ = given_again(desk)
+    desk.report("w1", failed(again, "it is older", retry=False))
+    desk.passes()
+    incarnation = desk.job(job).incarnation
+    wait_and_clean(desk)
+
+    payload = ForgetPayload.model_validate(at_its_targets(desk, incarnation).payload)
+
+    assert (payload.up_to, payload.completed) == (3, {1: 2})
+
+
+@pytest.mark.req("E7")
+def test_a_pipeline_that_skips_ids_of_another_remembers_its_own(desk: Desk) -> None:
+    made = streaming(pipelines=2)
+    job = desk.submit(made)
+    desk.register("w1")
+    desk.passes()
+    one, two = sorted(a.claim for a in desk.sync("w1").assignments)
+    both = [one, two]
+    desk.sync("w1", holds=both, free={})
+    for number in range(1, 6):
+        for report in (planned(one, number), prepared(one, number, ready=()), done(one, number)):
+            assert desk.report("w1", report, holds=both).held
+    for claim in both:
+        desk.report("w1", failed(claim, retry=False), holds=[])
+    desk.passes()
+    assert desk.status(job) is JobStatus.FAILED
+
+    restored(desk, job, made)
+
+    assert [desk.pipeline(job, n).epoch for n in (1, 2)] == [5, 5]
+    assert [desk.pipeline(job, n).really_completed for n in (1, 2)] == [5, 0]
 
 
 @pytest.mark.req("E2", "E6")
@@ -64,6 +133,7 @@ def test_a_prepared_epoch_is_finished_and_the_planned_one_behind_it_is_skipped(d
     left = [(each.epoch, each.status) for each in payload.restore.open]
     assert left == [(3, EpochStatus.PREPARED)]
     assert payload.restore.epoch == 2
+    assert payload.restore.aborted == (4,), "an abort at a target is nothing new (E7)"
     assert desk.report("w2", done(again, 3), holds=[again]).held
     assert not desk.report("w2", planned(again, 4), holds=[again]).held, "it may be spent"
     epoch(desk, again, 5, worker="w2")

@@ -10,7 +10,7 @@ from headrace.coordinator.attempts import (
 )
 from headrace.coordinator.reconcile.jobs import SETTLE_ALONE_DEADLINE_S, SETTLE_DEADLINE_S
 from headrace.model.job import JobStatus, PipelineStatus
-from headrace.model.task import Lane, TaskKind, TaskStatus
+from headrace.model.task import FailureCause, Lane, TaskKind, TaskStatus
 from headrace.protocol.messages import Json
 from tests.coordinator.desk import TIMEOUT_S, Desk
 from tests.coordinator.specs import (
@@ -46,7 +46,9 @@ def test_an_attempt_that_fails_is_tried_again_as_often_as_the_job_says(desk: Des
     assert desk.pipeline_status(job) is PipelineStatus.FAILED
 
 
-def test_a_failure_that_would_happen_again_is_not_tried_again(desk: Desk) -> None:
+def test_a_failure_that_would_happen_again_is_not_tried_again_at_first(
+    desk: Desk,
+) -> None:
     job, claim = desk.given(spec(retry_times=5))
 
     desk.report("w1", failed(claim, "there is no table", retry=False))
@@ -73,21 +75,21 @@ def test_a_failed_job_aborts_its_planned_epoch_in_the_control_lane(desk: Desk) -
     assert desk.epochs(job) == [(1, "CHECKPOINT", "ABORTED")]
 
 
-def test_a_lost_worker_counts_as_a_failure(desk: Desk) -> None:
+def test_a_lost_worker_is_counted_apart_from_errors(desk: Desk) -> None:
+    """How many of them end a job, and how progress forgives them, is in test_progress."""
     job, claim = desk.given(spec(retry_times=1))
     desk.clock.advance(TIMEOUT_S + 1)
     desk.pass_()
 
-    assert desk.task(claim.task).failures == 1
+    task = desk.task(claim.task)
+    assert (task.failures, task.losses, task.failure_cause) == (0, 1, FailureCause.LOST)
     assert desk.pipeline_status(job) is PipelineStatus.SCHEDULED
     desk.register("w2")
     second = desk.claimed("w2")
     desk.sync("w2", holds=[second])
-    desk.clock.advance(TIMEOUT_S + 1)
-    desk.passes()
-
-    assert desk.status(job) is JobStatus.FAILED
-    assert "w2 is gone" in (desk.job(job).error or "")
+    desk.report("w2", failed(second, "disk full"))
+    task = desk.task(claim.task)
+    assert (task.failures, task.losses, task.failure_cause) == (1, 1, FailureCause.ERROR)
 
 
 def test_the_reason_of_a_job_is_its_first_failure_and_not_what_followed(desk: Desk) -> None:

@@ -19,21 +19,29 @@ from headrace.coordinator.service import Coordinator
 from headrace.errors import StoreRefused
 from headrace.model.ids import RandomIds
 from headrace.model.job import JobStatus
-from headrace.store import jobs, leases
-from headrace.store.engine import reading
+from headrace.store import blockers, jobs, leases
+from headrace.store.engine import reading, writing
 from headrace.store.hint import SUFFIX
 from tests.coordinator.specs import spec
+from tests.stores import KEYS
 
-BOUND_S = 20.0
+BOUND_S = 120.0  # for a state to come, also on a busy machine
 LOOK_S = 0.02
 TTL_S = 3.0
+HOUR_MS = 3_600_000
+CLOCKS_READ_MS = 1_000  # between two clocks that are read one after the other
 PAUSE_S = 2.6  # longer than a term is trusted, shorter than the ttl
 
 
 class Jumping(SystemClock):
-    """A pause of the whole process: monotonic time jumps on for every thread."""
+    """A pause of the whole process: monotonic time jumps on for every thread. Or somebody sets the
+    wall clock."""
 
     paused_s = 0.0
+    set_by_ms = 0
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + self.set_by_ms
 
     def monotonic_s(self) -> float:
         return super().monotonic_s() + self.paused_s
@@ -79,7 +87,7 @@ def start(clock: Jumping) -> Iterator[Start]:
     started: list[Coordinator] = []
 
     def start(url: str) -> Coordinator:
-        options = Options(url, f"http://c{len(started)}:1", ttl_s=TTL_S)
+        options = Options(url, f"http://c{len(started)}:1", ttl_s=TTL_S, secret_keys=KEYS)
         started.append(Coordinator(options, clock, RandomIds()))
         started[-1].start()
         return started[-1]
@@ -105,6 +113,30 @@ def test_a_leader_that_was_paused_beyond_its_trust_leads_anew_and_works(
     eventually(first.over.is_set)
 
     assert leads(coordinator).term.epoch > first.term.epoch
+    assert passes_run(coordinator, "after")
+
+
+@pytest.mark.req("L5")
+@pytest.mark.parametrize("set_by_ms", [-HOUR_MS, HOUR_MS])
+def test_a_leader_whose_wall_clock_is_set_moves_what_waits_and_counts_by_it_again(
+    start: Start, store_url: str, clock: Jumping, set_by_ms: int
+) -> None:
+    coordinator = start(store_url)
+    first = leads(coordinator)
+    until_ms = clock.wall_ms() + 5 * HOUR_MS
+    with writing(coordinator.engine) as conn:
+        blockers.block(conn, "t", "b", reason="", until_ms=until_ms, now_ms=clock.wall_ms())
+
+    clock.set_by_ms = set_by_ms
+
+    eventually(lambda: leads(coordinator).term.epoch > first.term.epoch)
+    with reading(coordinator.engine) as conn:
+        [found] = blockers.of(conn, "t", now_ms=clock.wall_ms())
+        told = leases.time_of(conn)
+    assert abs(found.expires_at_ms - (until_ms + set_by_ms)) < CLOCKS_READ_MS
+    assert told is not None
+    assert told.offset_ms == 0
+    assert abs(told.clock_ms - clock.wall_ms()) < HOUR_MS / 2
     assert passes_run(coordinator, "after")
 
 

@@ -25,8 +25,8 @@ WAITS = """
 import sqlite3, sys
 from headrace.store import leases
 conn = sqlite3.connect(sys.argv[1], isolation_level=None)
-conn.execute("INSERT INTO leases VALUES ('leader', ?, 'http://x:1', 1, 0, 0)",
-             [leases.this_process()])
+conn.execute("INSERT INTO leases (name, holder, address, epoch, renewals, hinted)"
+             " VALUES ('leader', ?, 'http://x:1', 1, 0, 0)", [leases.this_process()])
 print("leads", flush=True)
 sys.stdin.read()
 """
@@ -68,7 +68,7 @@ def test_a_holder_that_sits_on_a_sqlite_store_is_killed_once_its_lease_is_stale(
         assert rival.step() is None
         assert stuck.poll() is None  # a busy store is busy now and then
         assert rival.step() is None
-        assert stuck.wait(20) == -signal.SIGKILL
+        assert stuck.wait(120) == -signal.SIGKILL
         assert rival.step() is not None
 
 

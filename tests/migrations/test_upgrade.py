@@ -10,10 +10,11 @@ import pytest
 from alembic import command
 from sqlalchemy import Connection, Engine, select, text
 
+from headrace.clock import SystemClock
 from headrace.errors import LeaderFenced
 from headrace.model.job import JobStatus
 from headrace.store import leases
-from headrace.store.engine import open_store, reading, writing
+from headrace.store.engine import reading, writing
 from headrace.store.facts import OLDEST_PROGRAM, PROGRAM_LEVEL
 from headrace.store.fence import LEADER, Term, fenced
 from headrace.store.migrate import migrations_config, prepare_store
@@ -23,8 +24,10 @@ from tests.coordinator.specs import ROWS
 from tests.coordinator.streaming import restored, streaming
 from tests.fakes import FakeClock
 from tests.postgresql import PostgreSQL
+from tests.stores import open_store
 
 BEFORE = "0003"
+DAY_MS = 86_400_000
 LED = Term("old", 4)
 
 
@@ -36,14 +39,19 @@ def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     else:
         server: PostgreSQL = request.getfixturevalue("postgresql")
         engine = open_store(server.url(server.create_database(template="template1")))
-    config = migrations_config()
+    _upgrade(engine, BEFORE)
     with writing(engine) as conn:
-        config.attributes["connection"] = conn
-        command.upgrade(config, BEFORE)
         lease = {"name": LEADER, "holder": LED.holder, "epoch": LED.epoch}
         _insert(conn, "leases", **lease, address="http://old:1", renewals=9, hinted=0)
     yield engine
     engine.dispose()
+
+
+def _upgrade(engine: Engine, to: str) -> None:
+    config = migrations_config()
+    with writing(engine) as conn:
+        config.attributes["connection"] = conn
+        command.upgrade(config, to)
 
 
 def _insert(conn: Connection, into: str, **values: object) -> None:
@@ -96,10 +104,42 @@ def test_programs_that_know_of_no_cleanup_are_shut_out(old: Engine) -> None:
 
     with reading(old) as conn:
         oldest = conn.scalar(select(facts.c.value).where(facts.c.name == OLDEST_PROGRAM))
-    assert oldest == "3", "they can't read a FORGET task, or one of a table"
+    assert oldest == "4", "they can't read a FORGET task, one of a table, or a secret"
     assert int(oldest) <= PROGRAM_LEVEL
     with pytest.raises(LeaderFenced), fenced(old, LED):
         pass
+
+
+def test_log_lines_of_a_worker_whose_clock_is_ahead_were_taken_by_now(old: Engine) -> None:
+    """They would outlive all others by as much."""
+    now_ms = SystemClock().wall_ms()
+    _upgrade(old, "0006")
+    with writing(old) as conn:
+        for number, at_ms in enumerate((now_ms - 60_000, now_ms + 10 * 365 * DAY_MS)):
+            line = {"incarnation": "i", "source": "w1", "number": number, "at_ms": at_ms}
+            _insert(conn, "job_logs", **line, job_id="j", level="INFO", text="said")
+    prepare_store(old)
+    with reading(old) as conn:
+        taken = conn.execute(text("SELECT taken_at_ms FROM job_logs ORDER BY number")).scalars()
+        first_ms, second_ms = taken.all()
+    assert first_ms == now_ms - 60_000
+    assert now_ms <= second_ms <= SystemClock().wall_ms()
+
+
+def test_lost_workers_that_were_counted_as_errors_are_forgiven(old: Engine) -> None:
+    _upgrade(old, "0006")
+    with writing(old) as conn:
+        _job(conn, "runs", JobStatus.RUNNING, ended_at_ms=None)
+        about = {"group_name": "default", "payload": "{}", "created_at_ms": 1, "failures": 2}
+        of_job = {**about, "job_id": "runs", "pipeline": 1}
+        _insert(conn, "tasks", id="a", kind="PIPELINE", lane="SLOT", status="PLANNED", **of_job)
+        ended = {"status": "FAILED", "ended_at_ms": 2}
+        _insert(conn, "tasks", id="b", kind="PIPELINE", lane="SLOT", **ended, **of_job)
+        _insert(conn, "tasks", id="c", kind="SETTLE", lane="CONTROL", status="PLANNED", **of_job)
+    prepare_store(old)
+    with reading(old) as conn:
+        counted = conn.execute(text("SELECT failures FROM tasks ORDER BY id")).scalars().all()
+    assert counted == [0, 2, 2]
 
 
 @pytest.mark.req("C5", "L4")

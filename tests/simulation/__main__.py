@@ -5,6 +5,7 @@ python -m tests.simulation --seed 7                     the history of one seed,
 python -m tests.simulation --seed 7 --shape 0 --faults 'crash@c1/store commit#3'
 python -m tests.simulation --lives 12 [--days 30]       months of groups of workers
 python -m tests.simulation --life 7 [--days 30]         the end of one of them, as a timeline
+python -m tests.simulation --streams 12                 months of streams whose workers die
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import itertools
 import sys
 import time
 
-from tests.simulation import groups_campaign
+from tests.simulation import groups_campaign, streams
 from tests.simulation.campaign import (
+    JUMPS,
+    RANDOM,
     cpu_s,
     one_crash_a_seam,
     random_faults,
@@ -43,6 +46,7 @@ def main() -> int:
         print(groups_campaign.timeline(life))
         return 1 if life.problems else 0
     failed = int(bool(asked.lives) and not _lives(asked))
+    failed |= int(bool(asked.streams) and not _streams(asked))
     if asked.seeds or asked.single or asked.every_seam:
         return _histories(asked) or failed
     return failed
@@ -56,13 +60,21 @@ def _lives(asked: argparse.Namespace) -> bool:
     return well
 
 
+def _streams(asked: argparse.Namespace) -> bool:
+    well, told = streams.run(asked.first_seed, asked.streams, processes=asked.processes)
+    print(told)
+    return well
+
+
 def _histories(asked: argparse.Namespace) -> int:
     began_s, began_cpu_s = time.monotonic(), cpu_s()
     tally = Tally()
     work = itertools.chain(
         one_crash_a_seam() if asked.every_seam else (),
         single_faults(asked.match, asked.shape) if asked.single else (),
-        random_faults(asked.first_seed, asked.seeds, asked.shape),
+        random_faults(
+            asked.first_seed, asked.seeds, asked.shape, what=JUMPS if asked.jumps else RANDOM
+        ),
     )
     for part in tallies(work, processes=asked.processes):
         tally.join(part)
@@ -75,7 +87,7 @@ def _histories(asked: argparse.Namespace) -> int:
     if tally.failed:
         _tell_failed(tally)
         return 1
-    if too_little := tally.too_little() if tally.histories >= ENOUGH else []:
+    if too_little := tally.too_little() if tally.histories >= ENOUGH and not asked.jumps else []:
         print("too little happened: " + "; ".join(too_little))
         return 1
     missed = sorted(set(seam_names()) - set(tally.crashes))
@@ -88,6 +100,7 @@ def _histories(asked: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=0, help="random histories")
+    parser.add_argument("--jumps", action="store_true", help="their faults are set wall clocks")
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--single", action="store_true", help="first, each single fault there is")
     parser.add_argument("--match", default="*", help="of those, only faults like 'pause~4@c?/*'")
@@ -101,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-faults", action="store_true")
     parser.add_argument("--lives", type=int, default=0, help="of groups of workers")
     parser.add_argument("--life", type=int, help="play one of them")
+    parser.add_argument("--streams", type=int, default=0, help="months, each of one stream")
     parser.add_argument("--days", type=float, default=groups_campaign.MONTH_DAYS, help="of each")
     return parser
 
@@ -142,7 +156,9 @@ def _play(asked: argparse.Namespace) -> int:
 
 
 def _asked(simulator: Simulator, asked: argparse.Namespace) -> tuple[Scenario, list[Fault]]:
-    scenario, plan = Search(simulator).drawn(asked.seed, asked.shape)
+    search = Search(simulator)
+    drawn = search.drawn_jumps if asked.jumps else search.drawn
+    scenario, plan = drawn(asked.seed, asked.shape)
     if asked.scenario is not None:
         scenario = Scenario.parse(asked.scenario)
     if asked.faults is not None or asked.no_faults:

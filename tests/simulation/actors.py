@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -29,6 +29,7 @@ from headrace.worker.execution import Execution
 from headrace.worker.host import Host, Identity
 from headrace.worker.outbox import Outbox
 from headrace.worker.pipeline import Pipeline, Plugins
+from headrace.worker.sinks import check_forgettable
 from headrace.worker.tables.runner import TableRunner
 from headrace.worker.tending import Spark
 from tests.simulation.lake import Lake
@@ -56,6 +57,8 @@ class Stage:
     scenario: Scenario
     folder: Path
     ids: int = 0
+    backup: Callable[[], None] = lambda: None  # of the store
+    rewind: Callable[[], None] = lambda: None  # restore it, while nobody works
 
     def new(self) -> str:
         self.ids += 1
@@ -126,6 +129,8 @@ class CoordinatorActor:
                 job = coordinator.commands.submit(**body)
             case "cancel":
                 job = coordinator.commands.cancel(body)
+            case "settle":
+                return coordinator.commands.settle(body)
             case "savepoint":
                 job = coordinator.commands.savepoint(body)
             case "restore":
@@ -149,7 +154,10 @@ class Client(LeaderClient):
     def close(self) -> None:
         pass
 
-    def _post(self, verb: str, said: Message, kind: Any) -> Any:
+    def hang_up(self) -> None:
+        pass
+
+    def _post(self, verb: str, said: Message, kind: Any, **_: object) -> Any:
         return self._call(verb, said, timeout_s=ANSWER_TIMEOUT_S)
 
     def wait(self, worker: str, group: str, free: Sequence[Lane], *, timeout_s: float) -> bool:
@@ -223,6 +231,7 @@ class WorkerActor:
             at = EpochAt(payload.incarnation, pipeline.number, payload.up_to, execution.id)
             for sink in self._sinks(pipeline):
                 execution.check()
+                check_forgettable(cast("Any", sink), cast("Any", None), at, payload.completed)
                 sink.forget(None, at, owners=payload.owners)
 
     def _pipeline(self, execution: Execution, process: Process) -> Pipeline:
@@ -234,6 +243,7 @@ class WorkerActor:
             ],
             transforms=(),
             sinks=cast("Any", self._sinks(spec)),
+            counting=cast("Any", None),  # every slice says how many rows it has
         )
         return Pipeline(execution, payload, plugins, cast("Any", None), process)
 

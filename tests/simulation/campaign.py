@@ -16,7 +16,7 @@ from tests.simulation.search import REACHING, Search, Tally
 CHUNK = 25  # histories a process takes at a time
 
 Work = tuple[str, int | None, list[int]]  # SINGLE and the numbers of a shape's faults; or seeds
-SINGLE, SEAMS, RANDOM = "single", "seams", "random"
+SINGLE, SEAMS, RANDOM, JUMPS = "single", "seams", "random", "jumps"
 _kept: list[tuple[Simulator, Search]] = []  # one for each process
 
 
@@ -46,10 +46,12 @@ def one_crash_a_seam() -> Iterator[Work]:
         yield SEAMS, None, [number]
 
 
-def random_faults(first_seed: int, seeds: int, shape: int | None = None) -> Iterator[Work]:
+def random_faults(
+    first_seed: int, seeds: int, shape: int | None = None, *, what: str = RANDOM
+) -> Iterator[Work]:
     end = first_seed + seeds
     for first in range(first_seed, end, CHUNK):
-        yield RANDOM, shape, list(range(first, min(end, first + CHUNK)))
+        yield what, shape, list(range(first, min(end, first + CHUNK)))
 
 
 def tallies(work: Iterator[Work], *, processes: int) -> Iterator[Tally]:
@@ -77,6 +79,8 @@ def _results(search: Search, what: str, shape: int | None, number: int) -> Itera
         yield from search.crash(number)
     elif what == SINGLE and shape is not None:
         yield search.single(SHAPES[shape], number)
+    elif what == JUMPS:
+        yield search.jumps(number, shape)
     else:
         yield search.random(number, shape)
 

@@ -19,6 +19,8 @@ TIMEOUT_S = 5.0
 PAUSE_S = 0.5
 LOOK_S = 0.1
 ASK_S = (0.5, 3.0)  # between two commands about tables
+BACKUP_S = (0.1, 4.0)  # from the submission until the store is backed up
+REWIND_S = (0.05, 4.0)  # and until that backup is restored
 TRIES_MAX = 1000
 KNOWN_MAX = 20  # tries to name a table
 CLEANED_MAX = 120  # tries to submit under an id that awaits its cleanup
@@ -31,7 +33,6 @@ class ClientActor:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self.accepted: dict[str, str] = {}  # job id by submission key
-        self.put_off = 0  # jobs that are not cleaned up for an hour, because a clock jumped
 
     def __call__(self, process: Process) -> None:
         if self._stage.scenario.tables:
@@ -65,11 +66,22 @@ class ClientActor:
                 "group": GROUP,
             }
             first = self._until_answered(process, "submit", body)
+            if self._stage.scenario.rewinds:
+                self._rewind(process)
             self._save_and_restore(process, body)
             self._cancel(process, job_id)
+            if self._stage.scenario.leaves:
+                self._until(process, job_id, lambda status: status in JOB_ENDED)
+                self._until_answered(process, "settle", job_id)
             if self._stage.scenario.resubmit:
                 self._submit_another(process, body, first.incarnation)
             self.accepted[key] = job_id
+
+    def _rewind(self, process: Process) -> None:
+        self._stage.world.sleep(process.random.uniform(*BACKUP_S))
+        self._stage.backup()
+        self._stage.world.sleep(process.random.uniform(*REWIND_S))
+        self._stage.rewind()
 
     def _save_and_restore(self, process: Process, body: dict[str, Any]) -> None:
         scenario, job_id = self._stage.scenario, body["job_id"]
@@ -112,17 +124,12 @@ class ClientActor:
                 self._stage.world.tell(str(error), "client")
                 self._stage.world.sleep(PAUSE_S)
         else:
-            self._still_refused()
+            self._stage.world.problem("nothing_stuck", "a job is never cleaned up")
             return
         self._same_key_same_job(process, body, first)
         self._same_key_same_job(process, other, second.incarnation)
         if second.incarnation == first:
             self._stage.world.problem("same_key_same_job", f"another job got {first}")
-
-    def _still_refused(self) -> None:
-        self.put_off += 1
-        if not any(self._stage.world.jumps_ms.values()):
-            self._stage.world.problem("nothing_stuck", "a job is never cleaned up")
 
     def _same_key_same_job(self, process: Process, body: dict[str, Any], first: str) -> None:
         again = self._until_answered(process, "submit", body)

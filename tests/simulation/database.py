@@ -17,11 +17,13 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import StaticPool
 
-from headrace.store.engine import open_store
+from headrace.store.engine import with_keyring
+from headrace.store.keyring import Keyring, own_file
 from headrace.store.migrate import prepare_store
 from headrace.store.whole_schema import metadata
 from tests.simulation.faults import AT_STORE, AT_STORED, Faults
 from tests.simulation.world import Crash, the_world
+from tests.stores import KEY, KEYS, open_store
 
 Committed = Callable[[str, int | None, list[str]], None]  # actor, its thread's term, statements
 _WRITER = "headrace_writer"  # the product's own option, which makes a transaction a writer
@@ -108,6 +110,7 @@ def _template() -> bytes:
     """An empty store, as the product's own migrations make it."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "store.db"
+        own_file(file).write([KEY])
         engine = open_store(f"sqlite:///{file}")
         prepare_store(engine)
         engine.dispose()
@@ -148,6 +151,19 @@ class Database:
         self.wire.commits = 0
         self.wire.writes.clear()
 
+    def backup(self) -> sqlite3.Connection:
+        """The store as it is now, as an online backup copies it."""
+        copy = sqlite3.connect(":memory:", check_same_thread=False)
+        sqlite3.Connection.backup(self.wire, copy)
+        return copy
+
+    def rewind(self, copy: sqlite3.Connection) -> None:
+        """All that was committed since is gone."""
+        self.wire.set_trace_callback(None)
+        copy.backup(self.wire)
+        copy.close()
+        self.wire.set_trace_callback(self.wire.trace)
+
 
 def _engine(wire: Wire) -> Engine:
     engine = create_engine("sqlite://", creator=lambda: wire, poolclass=StaticPool)
@@ -158,4 +174,4 @@ def _engine(wire: Wire) -> Engine:
             conn.exec_driver_sql("BEGIN IMMEDIATE")
 
     vars(engine)["dispose"] = lambda: None  # it is everybody's
-    return engine
+    return with_keyring(engine, Keyring(KEYS))

@@ -39,6 +39,7 @@ AT_MESSAGE = (DROP, DELAY, REPEAT)
 LENGTHS_S = (0.4, 4.0, 9.0)
 HARSH = 0.5  # of random faults: without any length
 JUMPS_S = (-3600.0, -5.0, 5.0, 3600.0)
+JUMP_LONGEST_S = 5 * 86_400.0  # of histories with nothing but jumps: from 5 s up to that
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -164,4 +165,18 @@ def draw(random: Random, points: Collection[Point], *, most: int) -> list[Fault]
         if harsh and random.random() < HARSH:
             faults = [fault for fault in faults if fault.kind in harsh]
         chosen.setdefault((point.actor, point.point, point.nth), random.choice(faults))
+    return list(chosen.values())
+
+
+def draw_jumps(random: Random, points: Collection[Point], *, most: int) -> list[Fault]:
+    """Wall clocks that are set, back or ahead, by any size: as many small ones as large ones."""
+    places = [point for point in points if JUMP in point.kinds]
+    chosen: dict[tuple[str, str, int], Fault] = {}
+    for _ in range(random.randint(1, most) if places else 0):
+        point = random.choice(places)
+        size_s = 5.0 * (JUMP_LONGEST_S / 5.0) ** random.random()
+        jump = Fault(
+            JUMP, point.actor, point.point, point.nth, round(random.choice((-1, 1)) * size_s, 1)
+        )
+        chosen.setdefault((point.actor, point.point, point.nth), jump)
     return list(chosen.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Collection, Generator
@@ -30,7 +31,6 @@ from tests.simulation.world import Process, TooLong, World, set_world
 STUCK_S = 120.0  # after the last fault is over, every job has ended
 QUIET_S = 1.0  # after the last job has ended, and between two looks at what is left behind
 LEFT_S = 30.0  # after which nothing may be left behind: those who woke late have been told
-LATE_MS = round(1000 * STUCK_S)  # what is due later than that, a clock that jumped put off
 AWAKE_S = 1.0  # between two looks at which actors must be started again
 
 
@@ -124,12 +124,14 @@ class _History:
         self._stage = Stage(
             world, Network(self._faults), self._target, self._lake, scenario, folder
         )
+        self._stage.backup, self._stage.rewind = self._back_up, self._rewind
         self._client = ClientActor(self._stage)
         self._coordinators = {n: CoordinatorActor(self._stage, n) for n in scenario.coordinators}
         self._workers = {n: WorkerActor(self._stage, n) for n in scenario.workers}
         self._actors = {**self._coordinators, **self._workers}
         self._ended_at_s: float | None = None
         self._look_at_s = 0.0
+        self._copy: sqlite3.Connection | None = None
         self._awaited: list[Process] = []  # dead ones whose next life is on its way
 
     def play(self) -> None:
@@ -139,11 +141,13 @@ class _History:
         if self._scenario.tables:
             self._world.start("people", People(self._world, self._lake, self._scenario))
         self._world.later(AWAKE_S, self._keep_awake)
+        # A job that its targets stopped is tried to be settled to the end, in vain.
+        stuck_s = 3 * STUCK_S if self._scenario.rewinds else STUCK_S
         while True:
-            limit_s = self._last_fault_s() + STUCK_S
+            limit_s = self._last_fault_s() + stuck_s
             if self._world.run(until_s=limit_s, done=self._is_over) or self._world.problems:
                 break
-            if self._last_fault_s() + STUCK_S <= limit_s:
+            if self._last_fault_s() + stuck_s <= limit_s:
                 self._world.problem("nothing_stuck", self._what_is_stuck())
                 break
         if not self._world.problems:
@@ -151,16 +155,29 @@ class _History:
             wire, problem = self._database.wire, self._world.problem
             at_the_end(wire, self._target, self._scenario, self._looks, leftovers, problem)
             if self._scenario.tables:
-                now_ms = self._leader_ms()
-                self._tables.at_the_end(now_ms=now_ms, late_ms=now_ms + LATE_MS)
+                self._tables.at_the_end(now_ms=self._leader_ms())
             self._is_enough()
+
+    def _back_up(self) -> None:
+        self._copy = self._database.backup()
+        self._world.tell("** the store is backed up")
+
+    def _rewind(self) -> None:
+        """As the how-to says: everybody is stopped, then the store is replaced."""
+        for name in self._actors:
+            if not self._world.processes[name].dead:
+                self._world.kill(self._world.processes[name])
+        assert self._copy is not None
+        self._database.rewind(self._copy)
+        self._looks.rewound()
+        self._world.tell("** the backup of the store is restored")
 
     def _is_enough(self) -> None:
         """A history in which nothing happened proves nothing."""
         result, scenario = self.result(0), self._scenario
         pipelines = result.jobs["FINISHED"] * scenario.pipelines
         least = {
-            "jobs ended": (sum(result.jobs.values()), scenario.incarnations - self._client.put_off),
+            "jobs ended": (sum(result.jobs.values()), scenario.incarnations),
             "terms won": (result.terms, 1),
             "epochs completed": (result.epochs, pipelines * 2),  # the completed point is one
             "sink commits": (result.commits, pipelines * scenario.sinks),
@@ -209,12 +226,8 @@ class _History:
         return quiet_s > LEFT_S or (quiet_s > QUIET_S and not self._leftovers())
 
     def _cleans(self) -> bool:
-        """Whether a cleanup is due. A clock that jumped back may have put it off for an hour."""
-        wire = self._database.wire
-        [(due_ms,)] = wire.look("SELECT min(due_at_ms) FROM cleanups")
-        if due_ms is None:
-            return False
-        return due_ms < self._leader_ms() + LATE_MS
+        """Whether a cleanup is left to do, however far a clock that jumped would put it off."""
+        return bool(self._database.wire.look("SELECT 1 FROM cleanups LIMIT 1"))
 
     def _leader_ms(self) -> int:
         """What the leader believes the time to be; without one, the latest that anybody does."""
@@ -228,7 +241,7 @@ class _History:
         return any(self._world.processes[name].fibers for name in people)
 
     def _unrest(self) -> list[str]:
-        return self._tables.unrest(late_ms=self._leader_ms() + LATE_MS)
+        return self._tables.unrest()
 
     def _what_is_stuck(self) -> str:
         wire = self._database.wire

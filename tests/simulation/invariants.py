@@ -6,11 +6,13 @@ what `make simulate` prints, and what mutations are caught by.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from headrace.model.job import JOB_ENDED
+from headrace.model.task import POISON_WORKERS
 from headrace.store.schema import jobs
 from tests.simulation.database import Wire
 from tests.simulation.groups_invariants import INVARIANTS as OF_GROUPS
@@ -24,6 +26,8 @@ INVARIANTS: Mapping[str, str] = {
     "only_growing": "terms, attempts and epochs only grow; an epoch never goes back a step",
     "ended_stays_ended": "a job that has ended changes no more",
     "every_row_once": "every row of a completed epoch is in every sink once, and no other",
+    "nothing_skipped_in_silence": "a store older than its targets stops the job, or no row is "
+    "skipped or doubled (E7)",
     "no_torn_epoch": "all sinks of a pipeline hold the same rows (E2)",
     "no_epoch_before_the_one_before_it": "N + 1 is committed nowhere before N is everywhere",
     "nothing_deleted_that_may_be_committed": "staged rows go only when their token is spent (E6)",
@@ -69,17 +73,20 @@ class AfterCommit:
     ) -> None:
         self._of_tables = tables
         self._world, self._wire, self._sources = world, wire, scenario.sources
-        self._delay_s = scenario.retention.state_cleanup_delay_ms / 1000
+        # A job whose targets are settled at once does not keep its state for anybody to look at.
+        delay_ms = 0 if scenario.leaves else scenario.retention.state_cleanup_delay_ms
+        self._delay_s = delay_ms / 1000
         self._ready: set[tuple[Any, ...]] = set()  # incarnation, pipeline, source
         self._attempts: dict[str, int] = {}
         self._epochs: dict[tuple[str, int], int] = {}
         self._steps: dict[tuple[str, int, int], int] = {}
         self._ended: dict[str, tuple[Any, ...]] = {}  # by incarnation
-        self._ended_at_s: dict[str, float] = {}  # by the leader's clock
+        self._ended_at_s: dict[str, tuple[float, float]] = {}  # by the leader's clock, really
         self._gone: set[str] = set()
         self.runs: dict[str, int] = {}
         self.canceled: set[str] = set()  # somebody asked for it
         self.completed: set[tuple[str, int, int]] = set()  # epochs
+        self.poisoned: set[str] = set()  # an epoch took too many workers along
         self._term = 0
         self.terms: Counter[str] = Counter()  # won, by actor
         self.open_jobs = 0
@@ -99,6 +106,15 @@ class AfterCommit:
         if tables & {"pipelines", "ready_sources"}:
             self._ready_stay_ready()
         self._of_tables(tables)
+
+    def rewound(self) -> None:
+        """The store was restored from a backup: what was seen since has not been."""
+        self._attempts, self._epochs, self._steps, self._term = {}, {}, {}, 0
+        query = "SELECT incarnation, pipeline, source FROM ready_sources ORDER BY 1, 2, 3"
+        self._ready = set(self._wire.look(query))
+        self._ended, self.runs, self.completed = {}, {}, set()
+        self._ended_jobs_stay(restored=False)
+        self._epochs_grow()
 
     def _lease_grows(self, actor: str) -> None:
         [(epoch, holder)] = self._wire.look("SELECT epoch, holder FROM leases")
@@ -131,8 +147,10 @@ class AfterCommit:
             if epoch < self._epochs.get((incarnation, number), -1):
                 self._world.problem("only_growing", f"epoch of {incarnation}/{number} is {epoch}")
             self._epochs[incarnation, number] = epoch
-        query = "SELECT incarnation, pipeline, epoch, status FROM epochs"
-        for incarnation, number, epoch, status in self._wire.look(query):
+        query = "SELECT incarnation, pipeline, epoch, status, lost_on FROM epochs"
+        for incarnation, number, epoch, status, lost_on in self._wire.look(query):
+            if len(json.loads(lost_on)) >= POISON_WORKERS:
+                self.poisoned.add(incarnation)
             key, step = (incarnation, number, epoch), _STEPS[status]
             if step < self._steps.get(key, 0):
                 self._world.problem("only_growing", f"epoch {epoch} went back to {status}")
@@ -194,7 +212,7 @@ class AfterCommit:
 
     def _has_ended(self, incarnation: str, row: tuple[Any, ...]) -> None:
         self._ended[incarnation] = row
-        self._ended_at_s[incarnation] = self._leaders_s()
+        self._ended_at_s[incarnation] = (self._leaders_s(), self._world.now_s)
         told = self._wire.look(
             f"SELECT 1 FROM history WHERE incarnation = '{incarnation}' AND run = {row[_RUN]}"
         )
@@ -204,9 +222,11 @@ class AfterCommit:
             self._world.problem("end_is_told", what)
 
     def _is_gone(self, incarnation: str) -> None:
-        """The leader's clock may have jumped since: then state goes earlier by so much."""
+        """By the world's time, or by the clocks of the two leaders that saw its end and this: which
+        of them is right, they can't know."""
         self._gone.add(incarnation)
-        after_s = self._leaders_s() - self._ended_at_s[incarnation]
+        by_leaders_s, by_world_s = self._ended_at_s[incarnation]
+        after_s = max(self._leaders_s() - by_leaders_s, self._world.now_s - by_world_s)
         if after_s < self._delay_s - SLACK_S:
             self._world.problem("gone_once_and_in_time", f"{incarnation} gone after {after_s} s")
 
@@ -224,7 +244,8 @@ def _table(write: str) -> str:
 def _only_a_leader_writes(write: str) -> bool:
     table = _table(write)
     if table in _LEADERS:
-        return '"dry"' not in write  # a dry plan is asked for at any node
+        # A dry plan is asked for at any node, and so is a cleanup that is to begin at once.
+        return '"dry"' not in write and " SET wanted_at_once=1 " not in write
     if table in {"lake_tables", "processes"}:
         return write.startswith("INSERT") or " status=" in write or "task_id=" in write
     return write.startswith(("UPDATE jobs", "UPDATE pipelines")) and "wanted_" not in write

@@ -82,32 +82,25 @@ class Tables:
     def __init__(self, world: World, wire: Wire, lake: Lake) -> None:
         self._world, self._wire, self._lake = world, wire, lake
 
-    def unrest(self, *, late_ms: int) -> list[str]:
-        """What is still to happen. Nothing is waited for that is due after `late_ms`: a clock that
-        jumped may have put it off for an hour."""
-        if self._is_put_off(late_ms):
-            return []
+    def unrest(self) -> list[str]:
+        """What is still to happen, however far a clock that jumped would put it off."""
         left = [
             f"{what}: {found}"
             for what, query in (("tasks", _OPEN_TASKS), ("processes", _RUNNING), ("left", _LEFT))
-            if (found := self._wire.look(query.format(late_ms=late_ms)))
+            if (found := self._wire.look(query))
         ]
         known = {name: row for name, *row in self._wire.look(_KNOWN)}
         for name, table in self._lake.tables.items():
-            left += _not_settled(name, table, known.pop(name, None), late_ms)
+            left += _not_settled(name, table, known.pop(name, None))
         return left + [f"table {name} is not there any more" for name in known]
 
-    def _is_put_off(self, late_ms: int) -> bool:
-        """A task of a process, or the next discovery."""
-        return any(self._wire.look(query.format(late_ms=late_ms)) for query in _PUT_OFF)
-
-    def at_the_end(self, *, now_ms: int, late_ms: int) -> None:
+    def at_the_end(self, *, now_ms: int) -> None:
         for row in self._wire.look(_PROCESSES):
             self._ended_as_it_says(*row)
         for name, table in self._lake.tables.items():
             self._nothing_is_left(name, table)
-        for name, failures, put_off in self._wire.look(_AT_REST.format(late_ms=late_ms)):
-            if not put_off and name in self._lake.tables:
+        for name, failures in self._wire.look(_AT_REST):
+            if name in self._lake.tables:
                 self._optimized(name, self._lake.tables[name], json.loads(failures), now_ms)
 
     def _ended_as_it_says(
@@ -145,32 +138,24 @@ class Tables:
             self._world.problem("pending_is_not_lost", what)
 
 
-def _not_settled(name: str, table: Table, row: list[Any] | None, late_ms: int) -> list[str]:
+def _not_settled(name: str, table: Table, row: list[Any] | None) -> list[str]:
     if row is None:
         return [f"table {name} is not known"]
-    status, pointer, next_ms = row
-    if next_ms > late_ms or (status == "IDLE" and pointer == table.pointer):
+    status, pointer = row
+    if status == "IDLE" and pointer == table.pointer:
         return []
     return [f"table {name} is {status} at {pointer}, and the lake at {table.pointer}"]
 
 
-_NEXT = (
-    "max(due_at_ms, not_before_ms, coalesce(planned_at_ms, 0), coalesce((SELECT "
-    "max(expires_at_ms) FROM blockers WHERE table_id = lake_tables.id), 0))"
-)
-_KNOWN = f"SELECT name, status, pointer, {_NEXT} FROM lake_tables ORDER BY name"
+_KNOWN = "SELECT name, status, pointer FROM lake_tables ORDER BY name"
 _OPEN_TASKS = f"SELECT id, kind, status FROM tasks WHERE {_OPEN} AND kind NOT IN {_LOOKS}"
 _RUNNING = f"SELECT id, number FROM processes WHERE status = '{RUNNING}'"
-_LEFT = "SELECT id, number FROM processes WHERE leftovers = 1 AND discard_at_ms <= {late_ms}"
-_PUT_OFF = (
-    f"SELECT 1 FROM tasks WHERE {_OPEN} AND not_before_ms > {{late_ms}}",
-    "SELECT 1 FROM catalogs WHERE due_at_ms > {late_ms}",
-)
+_LEFT = "SELECT id, number FROM processes WHERE leftovers = 1"
 _PROCESSES = (
     "SELECT id, table_id, number, status, uuid, error FROM processes "
     f"WHERE status <> '{RUNNING}' ORDER BY id"
 )
 _AT_REST = (
-    f"SELECT name, file_failures, {_NEXT} > {{late_ms}} FROM lake_tables "
+    "SELECT name, file_failures FROM lake_tables "
     "WHERE wanted_paused = 0 AND status = 'IDLE' ORDER BY name"
 )

@@ -1,10 +1,10 @@
 """Does it find what it is for? Guards are removed in a copy, and histories must fail there.
 
-A patch says in its head which invariant catches it, and with which histories:
+A mutation says which invariant catches it, and with which histories:
 
-    # simulation: no_write_under_an_old_term --single --shape 0 --match 'pause~4@c*'
+    simulation = "no_write_under_an_old_term --single --shape 0 --match 'pause~4@c*'"
 
-Patches stand in tests/mutations when they remove the guard of a requirement, and here, in
+Mutations stand in tests/mutations when they remove the guard of a requirement, and here, in
 mutations/, when they only serve the simulation. docs/explanation/simulation.md lists guards that
 it can't see missing, because others stand behind them.
 """
@@ -17,40 +17,36 @@ import shlex
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from tools.mutants import copied_tree
-from tools.requirement import MUTATIONS
+from tools.mutation import Mutation, simulated_mutations
 
-OWN = Path(__file__).parent / "mutations"
-LIMIT_S = 400
-_SAID = re.compile(r"^# simulation: (?P<invariant>\w+) (?P<histories>--.+)$", re.MULTILINE)
+LIMIT_S = 3000
 
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    path: Path
+    mutation: Mutation
     invariant: str
     histories: tuple[str, ...]
 
     @property
     def name(self) -> str:
-        return self.path.stem
+        return self.mutation.name
 
 
 def meant() -> list[Meant]:
     found: list[Meant] = []
-    for path in sorted([*MUTATIONS.glob("*.patch"), *OWN.glob("*.patch")]):
-        if (said := _SAID.search(path.read_text())) is not None:
-            histories = tuple(shlex.split(said["histories"]))
-            found.append(Meant(path, said["invariant"], histories))
+    for mutation in simulated_mutations():
+        invariant, *histories = shlex.split(mutation.simulation or "")
+        found.append(Meant(mutation, invariant, tuple(histories)))
     return found
 
 
 def caught_by(mutant: Meant) -> tuple[str | None, str]:
     """The invariant that failed first in a copy without the guard, and what was printed."""
     with copied_tree() as copy:
-        subprocess.run(["git", "apply", str(mutant.path)], cwd=copy, check=True)
+        mutant.mutation.apply(copy)
         command = [sys.executable, "-m", "tests.simulation", "--processes", "1", *mutant.histories]
         done = subprocess.run(
             command,

@@ -38,8 +38,10 @@ class Scenario:
     opens: bool = False  # save modes empty the sinks first
     cleans: bool = False  # the history goes on until nothing of its jobs is left
     restore_after_s: float | None = None  # about; counted from the end, however the job ended
+    leaves: bool = False  # its sinks have secrets, and its targets are settled as soon as it ends
     hasty: bool = False  # cancels at once, also what nobody works at yet
     resubmit: bool = False  # once it is cleaned up, another job gets its id
+    rewinds: bool = False  # the store is restored from a backup, while all processes are down
     tables: int = 0  # of a lake, beside the jobs
     table_files: int = 4  # in each of them at the beginning
     quota: float = 0.5  # of each table
@@ -79,6 +81,7 @@ class Scenario:
                 retry_interval_s=1,
             ),
             pipelines=tuple(self._pipeline(n + 1) for n in range(self.pipelines)),
+            secrets={"sink-1-0.password": "secret"} if self.leaves else {},
         )
 
     def _pipeline(self, number: int) -> PipelineSpec:
@@ -148,6 +151,10 @@ _WRITES = ("append", "append", "upsert", "delete")
 _RIVALS = ("append", "delete", "upsert", "remove", "rewrite", "expire")
 # Long, and so no shape of its own: the table can't be asked until nobody waits for it any more.
 OUTAGE = Scenario(**_LAKE, edits=1, edit_kinds=("outage",), table_files=3, rewrite_s=1.0)
+# A run that goes with its coordinator.
+LEAVING = Scenario(cleans=True, leaves=True, sinks=2, rows=3)
+# No shape of its own either: it would shift what every known seed draws.
+REWOUND = Scenario(rewinds=True, rows=14, sinks=2, uneven=True, read_s=0.6)
 # The shapes that random histories take. Few, so that the points of each are worth knowing.
 SHAPES: tuple[Scenario, ...] = (
     Scenario(),

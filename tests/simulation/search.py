@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from tests.simulation.faults import CRASH, Fault, Point, draw
+from tests.simulation.faults import CRASH, Fault, Point, draw, draw_jumps
 from tests.simulation.history import Result, Simulator
 from tests.simulation.scenario import OF_TABLES, SHAPES, Scenario
 from tests.simulation.stand_ins import seam_names
@@ -78,6 +78,15 @@ class Search:
 
     def random(self, seed: int, shape: int | None = None) -> Result:
         return self._simulator.run(seed, *self.drawn(seed, shape))
+
+    def jumps(self, seed: int, shape: int | None = None) -> Result:
+        return self._simulator.run(seed, *self.drawn_jumps(seed, shape))
+
+    def drawn_jumps(self, seed: int, shape: int | None = None) -> tuple[Scenario, list[Fault]]:
+        """Nothing but wall clocks that are set."""
+        chosen = Random(f"{seed}/jumps")
+        scenario = chosen.choice(SHAPES) if shape is None else SHAPES[shape]
+        return scenario, draw_jumps(chosen, self._drawable(scenario), most=FAULTS_MAX)
 
     def drawn(self, seed: int, shape: int | None = None) -> tuple[Scenario, list[Fault]]:
         chosen = Random(f"{seed}/plan")

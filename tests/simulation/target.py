@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue
 
-from headrace.connectors.connector import Committed, Staged
+from headrace.connectors.connector import Committed, Mark, Staged, check_given_up, check_spender
 from headrace.errors import Unavailable
 from headrace.model.deadline import Deadline, now
 from headrace.model.epoch import EpochAt
@@ -38,6 +38,7 @@ class Table:
     rows: list[Row] = field(default_factory=lambda: [OLD])
     mark: int = -1
     ends: dict[int, str] = field(default_factory=dict[int, str])  # by epoch: committed or aborted
+    stagers: dict[int, str] = field(default_factory=dict[int, str])  # by epoch: whose rows
     staged: dict[tuple[int, str], list[Row]] = field(
         default_factory=dict[tuple[int, str], list[Row]]
     )
@@ -74,6 +75,8 @@ class Target:
 
 class ModelSource:
     """Rows by number. One that `changes` says something else each time it is read (E2)."""
+
+    takes_conditions = False
 
     def __init__(self, name: str, scenario: Scenario, execution: str) -> None:
         self.bounded = not scenario.streaming
@@ -127,6 +130,13 @@ class ModelSink:
     ) -> None:
         self.name, self._target, self._problem, self.opens = name, target, problem, opens
 
+    def read_mark(self, session: object, at: EpochAt) -> Mark | None:
+        """No call that could fail: it changes nothing, and would change every known history."""
+        table = self._table(at)
+        if table.mark < 0:
+            return None
+        return Mark(table.mark, aborted=table.ends[table.mark] == "aborted")
+
     def survey(self, session: object, frame: list[Row], at: EpochAt) -> JsonValue:
         return {"rows": [list(row) for row in self._table(at).rows]}
 
@@ -173,6 +183,8 @@ class ModelSink:
         staged = (int(handle["epoch"]), str(handle["execution"]))
         seam("before sink commit")
         already = self._target.call("commit", lambda: self._spend(table, staged, at))
+        held = table.stagers.get(at.epoch)
+        check_spender(f"sink {self.name}", at, staged=staged[1], held=held)
         seam("manifest written")
         self._target.call("moves", lambda: self._move(table, at.epoch))
         seam("sink committed")
@@ -190,6 +202,7 @@ class ModelSink:
             self._problem("nothing_deleted_that_may_be_committed", f"{self.name}: {staged}")
             return False
         table.manifests[at.epoch] = staged
+        table.stagers[at.epoch] = staged[1]
         table.mark, table.ends[at.epoch] = at.epoch, "committed"
         self._target.commits += 1
         return False
@@ -234,6 +247,9 @@ class ModelSink:
             if table.mark < at.epoch:
                 self._check_in_time(table, at)
                 table.mark, table.ends[at.epoch] = at.epoch, "aborted"
+            # As a target that only has the mark: whatever is below it and not aborted has rows.
+            holds_rows = table.ends.get(at.epoch) != "aborted"
+            check_given_up(f"table {self.name}", at, holds_rows=holds_rows)
 
         seam("before abort")
         self._target.call("abort", spend)

@@ -11,12 +11,12 @@ from random import SystemRandom
 
 import pytest
 
-from tests.simulation.campaign import RANDOM, ready, run
+from tests.simulation.campaign import JUMPS, RANDOM, ready, run
 from tests.simulation.faults import Fault
 from tests.simulation.history import Result, Simulator
 from tests.simulation.invariants import INVARIANTS
 from tests.simulation.mutants import Meant, caught_by, meant
-from tests.simulation.scenario import OUTAGE, SHAPES, Scenario
+from tests.simulation.scenario import COMMIT_DEADLINE_S, LEAVING, OUTAGE, SHAPES, Scenario
 from tests.simulation.search import QUIET_SEED, REACHING, Search, Tally
 from tests.simulation.shrink import shrink, told
 from tests.simulation.stand_ins import seam_names
@@ -24,6 +24,9 @@ from tests.simulation.stand_ins import seam_names
 FIXED_SEEDS = range(1, 151)
 FRESH_S = 25.0  # of histories nobody has seen before
 FRESH_MAX = 2000
+LEAVING_EACH = 97  # so many single faults are one that is tried
+JUMP_SEEDS = range(1, 41)
+JUMPED_AT_MAX = 7  # commits of the leader, after each of which its clock is set
 OUTAGE_SEEDS = (9, 14, 16)  # in these it begins while a process is being committed
 DIGESTS = """
 from tests.simulation.campaign import ready
@@ -35,7 +38,7 @@ with ready() as simulator:
         + [search.random(seed, OF_TABLES + seed).digest for seed in (1, 2, 4)])
 """
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(3600)
 
 
 @pytest.fixture
@@ -112,6 +115,46 @@ def test_a_commit_that_nobody_can_be_asked_about_ends_unknown_and_is_planned_aga
     check(simulator, ended)
     assert ended.processes["FAILED"] > 0
     assert ended.processes["SUCCESS"] > 0
+
+
+@pytest.mark.req("E6")
+def test_a_run_that_leaves_takes_its_marks_along_only_when_nobody_can_commit(
+    simulator: Simulator,
+) -> None:
+    """Whatever happens to a worker, or to what it says, before its job ends without it."""
+    search, ended = Search(simulator), Tally()
+    ended.add(simulator.run(QUIET_SEED, LEAVING, []))
+    for commit in (1, 2, 3):  # it wakes up just before its commit is too old, and the job has ended
+        late = Fault("pause", "w1", "before sink commit", commit, COMMIT_DEADLINE_S - 0.1)
+        ended.add(simulator.run(QUIET_SEED, LEAVING, [late]))
+    for fault in search.all_single(LEAVING)[::LEAVING_EACH]:
+        ended.add(simulator.run(QUIET_SEED, LEAVING, [fault]))
+    check(simulator, ended)
+
+
+@pytest.mark.req("L5")
+@pytest.mark.parametrize("by_s", [-112.5, 112.5])
+def test_a_process_ends_though_the_clock_of_its_leader_was_set(
+    simulator: Simulator, by_s: float
+) -> None:
+    """It was found by seed 901591: the next discovery was put off, so nobody waited for the end."""
+    scenario = Scenario(
+        workers=("w1",), jobs=0, rows=2, tables=1, table_files=3, rewrite_s=2.5, asks=("block",)
+    )
+    tally = Tally()
+    for nth in range(1, JUMPED_AT_MAX + 1):
+        jump = Fault("jump", "c1", "fenced transaction committed", nth, by_s)
+        tally.add(simulator.run(901591, scenario, [jump]))
+    check(simulator, tally)
+    assert tally.faults["jump"] == tally.landed == JUMPED_AT_MAX
+
+
+@pytest.mark.req("L5")
+def test_histories_in_which_nothing_but_clocks_go_wrong_are_clean(simulator: Simulator) -> None:
+    tally = run((JUMPS, None, list(JUMP_SEEDS)))
+    check(simulator, tally)
+    assert tally.faults["jump"] >= len(JUMP_SEEDS)
+    assert tally.terms > len(JUMP_SEEDS), "a leader whose clock is set hands over"
 
 
 def test_a_guard_that_is_gone_is_noticed_by_a_history_told_as_a_timeline(

@@ -44,6 +44,9 @@ class Process:
     def monotonic_s(self) -> float:
         return self.world.now_s
 
+    def elapsed_s(self) -> float:
+        return self.world.now_s
+
     @property
     def random(self) -> Random:
         return self.world.random_of(self.actor)

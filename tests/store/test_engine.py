@@ -52,6 +52,9 @@ def sqlite_rival(sqlite_store: Engine) -> Iterator[sqlite3.Connection]:
         yield conn
 
 
+FACTS = 3  # of a new store
+
+
 def count_facts(engine: Engine) -> int:
     with reading(engine) as conn:
         return conn.execute(select(func.count()).select_from(facts)).scalar_one()
@@ -83,7 +86,7 @@ def test_a_sqlite_writer_excludes_rivals_before_its_first_write(
     sqlite_store: Engine, sqlite_rival: sqlite3.Connection
 ) -> None:
     with writing(sqlite_store) as conn:
-        assert conn.scalar(select(func.count()).select_from(facts)) == 2
+        assert conn.scalar(select(func.count()).select_from(facts)) == FACTS
         with pytest.raises(sqlite3.OperationalError, match="locked"):
             sqlite_rival.execute("DELETE FROM facts")
 
@@ -98,7 +101,7 @@ def test_a_kept_writer_goes_on_after_it_found_the_store_locked(
         sqlite_rival.execute("ROLLBACK")
         with writing_on(kept):
             insert_new(kept, facts, name="a", value="1")
-    assert count_facts(sqlite_store) == 3
+    assert count_facts(sqlite_store) == FACTS + 1
 
 
 def test_sqlite_writers_of_one_process_wait_for_their_turn_but_not_for_ever(
@@ -123,7 +126,7 @@ def test_all_sqlite_writers_of_one_process_get_their_turn(sqlite_url: str) -> No
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(write, range(20)))
-    assert count_facts(engine) == 22
+    assert count_facts(engine) == FACTS + 20
     engine.dispose()
 
 
@@ -170,13 +173,13 @@ def test_options_of_the_url_are_kept_beside_ours(postgresql_url: str) -> None:
 
 def test_a_restarted_server_is_not_noticed_by_the_next_read(postgresql_url: str) -> None:
     engine = open_store(postgresql_url)
-    assert count_facts(engine) == 2
+    assert count_facts(engine) == FACTS
     with psycopg.connect(postgresql_url) as other:
         other.execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-    assert count_facts(engine) == 2
+    assert count_facts(engine) == FACTS
     engine.dispose()
 
 

@@ -1,12 +1,12 @@
-"""Log lines of jobs: kept once, read in order, never more than the last ones, nobody's revived."""
+"""Log lines of jobs: kept once, read in order, never too many or too old, nobody's revived."""
 
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import Connection, Engine, func, select
+from sqlalchemy import Connection, Engine, func, select, text
 
 from headrace.store import job_logs, jobs
-from headrace.store.engine import reading, writing
+from headrace.store.engine import is_sqlite, reading, writing
 from headrace.store.job_logs import LOG_LINES_KEPT, Line
 from headrace.store.schema import job_logs as rows
 from tests.coordinator.specs import spec
@@ -39,12 +39,12 @@ def line(number: int, *, source: str = "w1", at_ms: int | None = None, text: str
     )
 
 
-def said(store: Engine, *lines: Line, owner: str = OWNER) -> None:
+def said(store: Engine, *lines: Line, owner: str = OWNER, now_ms: int = 1) -> None:
     by_source: dict[tuple[str, str], list[Line]] = {}
     for each in lines:
         by_source.setdefault((owner, each.source), []).append(each)
     with writing(store) as conn:
-        job_logs.add(conn, by_source)
+        job_logs.add(conn, by_source, now_ms=now_ms)
 
 
 def kept(store: Engine, *, most: int = LOG_LINES_KEPT, owner: str = OWNER) -> list[str]:
@@ -137,6 +137,74 @@ def test_what_one_source_says_for_ever_does_not_grow_for_ever(store: Engine, job
     said(store, *(line(n, source="coordinator") for n in (1, 2, LOG_LINES_KEPT + 1)))
 
     with writing(store) as conn:
-        job_logs.note(conn, job, source="coordinator", at_ms=5000, level="INFO", text="the last")
+        job_logs.note(conn, job, source="coordinator", at_ms=50_000, level="INFO", text="the last")
 
     assert kept(store) == [f"line {LOG_LINES_KEPT + 1}", "the last"]
+
+
+def test_lines_expire_by_when_they_were_taken_and_not_by_what_their_worker_took_for_the_time(
+    store: Engine, job: str
+) -> None:
+    said(store, line(1, at_ms=9_000, text="old"), now_ms=100)
+    said(store, line(2, at_ms=1, text="new"), now_ms=200)
+
+    with writing(store) as conn:
+        assert not job_logs.any_expired(conn, until_ms=99)
+        assert job_logs.any_expired(conn, until_ms=100)
+        assert job_logs.expire(conn, until_ms=100, now_ms=300) == 1
+        assert not job_logs.any_expired(conn, until_ms=199)
+
+    assert kept(store) == ["new"]
+
+
+def test_lines_that_an_older_program_took_are_of_the_time_at_which_they_are_found(
+    store: Engine, job: str
+) -> None:
+    said(store, line(1), now_ms=0)
+
+    with writing(store) as conn:
+        assert job_logs.any_expired(conn, until_ms=100)
+        assert job_logs.expire(conn, until_ms=100, now_ms=200) == 0
+        assert not job_logs.any_expired(conn, until_ms=199)
+
+    assert kept(store) == ["line 1"]
+
+
+def test_the_oldest_go_first_and_not_more_than_a_batch_at_once(
+    store: Engine, job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(job_logs, "EXPIRED_AT_ONCE_MAX", 2)
+    for number in range(1, 6):
+        said(store, line(number), now_ms=number)
+
+    gone: list[list[str]] = []
+    for _ in range(3):
+        with writing(store) as conn:
+            job_logs.expire(conn, until_ms=5, now_ms=9)
+        gone.append(kept(store))
+
+    assert gone == [["line 3", "line 4", "line 5"], ["line 5"], []]
+
+
+def test_it_is_found_out_from_when_on_there_are_so_many(store: Engine, job: str) -> None:
+    for number in range(1, 6):
+        said(store, line(number), now_ms=10 * number)
+
+    with reading(store) as conn:
+        found = [job_logs.taken_before(conn, 1000, lines=lines) for lines in (0, 2, 4, 5)]
+        further = job_logs.taken_before(conn, 30, lines=1)
+
+    assert (found, further) == ([50, 30, 10, None], 10)
+
+
+def test_the_expiry_is_served_by_an_index(store: Engine, job: str) -> None:
+    """Millions of lines are looked at every second."""
+    said(store, *(line(number) for number in range(1, 50)))
+    explain = "EXPLAIN QUERY PLAN" if is_sqlite(store) else "EXPLAIN"
+    query = "SELECT taken_at_ms FROM job_logs WHERE taken_at_ms <= 5 ORDER BY taken_at_ms LIMIT 1"
+    with writing(store) as conn:
+        if not is_sqlite(store):
+            conn.execute(text("SET LOCAL enable_seqscan = off"))
+        plan = " ".join(str(row) for row in conn.execute(text(f"{explain} {query}")))
+
+    assert "ix_job_logs_taken_at_ms" in plan

@@ -10,9 +10,9 @@ import pytest
 
 from headrace import seams
 from headrace.errors import Refused, TokenSpent
-from headrace.formats.files.commit import Outcome, abort, commit, look, sweep
+from headrace.formats.files.commit import Outcome, abort, commit, look, spend, sweep
 from headrace.formats.files.filesystem import LocalFiles
-from headrace.formats.files.manifest import Handle, Listing, Move, SpentBy, digest
+from headrace.formats.files.manifest import Handle, Listing, Manifest, Move, SpentBy, digest
 from headrace.formats.files.places import Places
 from headrace.model.epoch import EpochAt
 
@@ -166,8 +166,9 @@ def test_an_abort_that_could_not_spend_the_token_deletes_nothing(files: LocalFil
     assert shown(files) == of("t1.1")
 
 
-@pytest.mark.req("E6")
-def test_an_abort_that_comes_after_the_data_finishes_the_data(files: LocalFiles) -> None:
+@pytest.mark.req("E6", "E7")
+def test_an_abort_that_comes_after_the_data_changes_nothing(files: LocalFiles) -> None:
+    """Who asks knows less than the folder. A commit from the handles finishes the data."""
     handle = staged(files, places("t1.1"))
     staged(files, places("t1.2"))
     seams.arm("manifest written", crash)
@@ -175,7 +176,11 @@ def test_an_abort_that_comes_after_the_data_finishes_the_data(files: LocalFiles)
         commit(files, places("t1.1"), handle)
     seams.disarm_all()
 
+    before = left(files)
     assert abort(files, places("t1.2")).by is SpentBy.DATA
+    assert left(files) == before
+    assert commit(files, places("t1.1"), handle).already
+    sweep(files, places("t1.1"))
     assert shown(files) == of("t1.1")
     assert left(files) == []
 
@@ -238,7 +243,7 @@ def test_of_committers_that_race_one_wins_and_all_obey_its_manifest(files: Local
         """All of them have seen that the token is unspent before any of them spends it."""
 
         def create(self, path: str, data: bytes, *, scratch: str) -> bool:
-            gate.wait(timeout=30)
+            gate.wait(timeout=120)
             return super().create(path, data, scratch=scratch)
 
     def race(number: int) -> None:
@@ -249,7 +254,7 @@ def test_of_committers_that_race_one_wins_and_all_obey_its_manifest(files: Local
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=60)
+        thread.join(timeout=240)
 
     assert sorted(outcome.already for outcome in outcomes) == [False] + [True] * (count - 1)
     winner = {outcome.manifest.execution for outcome in outcomes}
@@ -298,3 +303,21 @@ def test_epochs_have_tokens_of_their_own(files: LocalFiles) -> None:
     for at in (places(epoch=1), places(epoch=2), places(epoch=11)):
         commit(files, at, staged(files, at))
     assert shown(files) == sorted(of("t1.1") * 3)
+
+
+@pytest.mark.req("E6")
+def test_a_late_abort_leaves_no_empty_folder_of_an_epoch_that_was_swept(
+    files: LocalFiles, tmp_path: Path
+) -> None:
+    """It looked before another execution committed and swept, and spends after that."""
+    owner, late = places("t1.1"), places("t1.2")
+    handle = staged(files, owner)
+
+    assert look(files, late) is None
+    commit(files, owner, handle)
+    sweep(files, owner)
+    wanted = Manifest(token=late.token, by=SpentBy.ABORT, execution="t1.2", committer="late")
+    manifest, mine = spend(files, late, wanted)
+
+    assert (manifest.by, mine) == (SpentBy.DATA, False)
+    assert not (tmp_path / "target" / late.epoch_folder).exists()

@@ -120,7 +120,7 @@ def test_a_zombie_that_wakes_in_epoch_0_deletes_nothing_of_epoch_1(files: LocalF
         def create(self, path: str, data: bytes, *, scratch: str) -> bool:
             if path == places().manifest:
                 inside.set()
-                assert go_on.wait(60)
+                assert go_on.wait(240)
             return super().create(path, data, scratch=scratch)
 
     late = Late(files.root.removeprefix("file:"))
@@ -133,11 +133,11 @@ def test_a_zombie_that_wakes_in_epoch_0_deletes_nothing_of_epoch_1(files: LocalF
 
     zombie = threading.Thread(target=wake, daemon=True)
     zombie.start()
-    assert inside.wait(60)
+    assert inside.wait(240)
     open_target(files, places("t1.2"), found)
     final = write_epoch_1(files, "t1.2")
     go_on.set()
-    zombie.join(60)
+    zombie.join(240)
 
     assert outcomes == [True]
     assert shown(files) == [final]
@@ -166,10 +166,11 @@ def test_a_crash_between_the_manifest_and_its_deletes_is_rolled_forward_by_the_n
         open_target(files, places(), found)
     seams.disarm_all()
 
-    if by_abort:
-        abort(files, places("t1.2"))
-    else:
-        assert open_target(files, places("t1.2"), found).already
+    if by_abort:  # it is told that it was done, and does nothing itself (E7)
+        before = shown(files)
+        assert abort(files, places("t1.2")).by is not SpentBy.ABORT
+        assert shown(files) == before
+    assert open_target(files, places("t1.2"), found).already
     assert shown(files) == []
     manifest = look(files, places())
     assert manifest is not None
@@ -238,3 +239,19 @@ def test_a_sweep_of_an_epoch_in_which_nothing_was_staged_has_nothing_to_do(
 ) -> None:
     sweep(files, places(epoch=7))
     assert hidden(files) == []
+
+
+def test_a_file_whose_name_is_not_utf_8_is_told_before_anything_is_deleted(
+    files: LocalFiles, folder: Path
+) -> None:
+    (folder / os.fsdecode(b"name\xe9.csv")).write_text("1")
+    before = sorted(folder.rglob("*"))
+
+    with pytest.raises(Refused) as refused:
+        survey(files, places(), deletes=True)
+
+    assert str(refused.value) == (
+        f"the name of file:{folder}/name\\xe9.csv is not UTF-8, so the file can't be listed among "
+        "those to delete; rename it, or delete it yourself"
+    )
+    assert sorted(folder.rglob("*")) == before

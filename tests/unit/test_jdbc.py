@@ -187,6 +187,17 @@ def test_a_database_is_shown_without_what_may_be_secret(url: str) -> None:
     assert "hidden" not in repr(database)
 
 
+def test_every_secret_of_a_database_is_masked_and_the_longest_first() -> None:
+    url = "jdbc:postgresql://me:at%20url@h:5432/d?sslmode=x&password=in-url&sslpassword=a%2Bb"
+    extra = {"sslpassword": "in-url-and-more", "sslmode": "require"}
+
+    secrets = Database("sink Jdbc-1", url, "D", "me", "hidden", extra).secrets()
+
+    assert secrets[0] == "in-url-and-more"
+    assert set(secrets[1:]) == {"hidden", "in-url", "a%2Bb", "a+b", "at%20url", "at url"}
+    assert Database("sink Jdbc-1", "jdbc:postgresql://h/d", "D").secrets() == []
+
+
 def test_another_database_is_refused_with_what_is_built() -> None:
     with pytest.raises(Refused, match="must begin with jdbc:postgresql:"):
         dialect_of("jdbc:oracle:thin:@h")

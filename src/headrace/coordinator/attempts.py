@@ -1,5 +1,11 @@
 """How attempts end without success: given back, tried again, or failed for good.
 
+A pipeline is tried again as long as it gets on. What counts against it is an *error*, up to
+`job.retry.times`, until an epoch with rows is completed; and a *lost worker*, up to
+`job.lost-workers.max` in a row, until any epoch is. An epoch that was running on several workers
+as each was lost is poison, and takes no further one along. `job.retry.times = 0` means that there
+is no second attempt, whatever the cause (C8, K8).
+
 A settle task is tried for a quarter of an hour, whatever its worker says: as long as it fails,
 rows may lie staged and unseen, and a catalog that restarts must not decide that they stay so. So is
 the commit of a table's process, unless its worker knows that no other try can land.
@@ -8,31 +14,34 @@ the commit of a table's process, unless its worker knows that no other try can l
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
 from headrace.coordinator import joblog
-from headrace.model.epoch import EpochAt
+from headrace.model.epoch import EpochAt, EpochStatus
 from headrace.model.job import PipelineStatus
-from headrace.model.task import TaskKind, TaskStatus
-from headrace.store import jobs, tasks
+from headrace.model.task import (
+    JVM_ENDS,
+    JVM_GONE,
+    LOSSES,
+    POISON_WORKERS,
+    FailureCause,
+    TaskKind,
+    TaskStatus,
+)
+from headrace.store import claims, epochs, jobs, tasks
+from headrace.store.epochs import Epoch
+from headrace.store.task_rows import lost_workers_max_of, retry_times_of
 from headrace.store.tasks import End, Failure, Task
 
 log = logging.getLogger(__name__)
 
-RETRIES_REFILLED_MS = 3_600_000  # an hour without a failure, and none of those before it counts
 SETTLE_PAUSE_MS = 2_000  # after the first try at settling an epoch; doubled after each
 SETTLE_PAUSE_MAX_MS = 60_000
 SETTLE_TRIES_MAX = 20  # with these pauses, 15 min
-
-
-LOST = "worker "  # how every reason begins that a lost worker is given up for
-
-
-def was_lost(error: str | None) -> bool:
-    """Whether an attempt ended with its worker, which could not say why."""
-    return error is not None and error.startswith(LOST)
+OPENING_EPOCH = 0  # in which save modes are done; whoever completed no later one wrote no row
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +69,50 @@ def give_back(conn: Connection, task: Task) -> None:
         move_pipeline(conn, task, PipelineStatus.SCHEDULED)
 
 
-def attempt_failed(conn: Connection, task: Task, error: str, *, retry: bool, now_ms: int) -> None:
+def worker_left(conn: Connection, task: Task, cause: FailureCause | None, *, now_ms: int) -> None:
+    """A worker said goodbye, and held this task. `cause`: what its JVM died of, if it did.
+
+    What a worker had not said to hold, nobody had begun.
+    """
+    if cause is None or task.status is TaskStatus.SCHEDULED:
+        give_back(conn, task)
+        return
+    error = f"Spark's JVM on worker {task.worker_id} {JVM_ENDS.get(cause, JVM_GONE)}"
+    attempt_failed(conn, task, error, cause=cause, retry=True, now_ms=now_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What a failed attempt makes of its task. `pause_ms` None: there is no further attempt."""
+
+    task: Task  # with what counts against it by now
+    error: str
+    pause_ms: int | None
+
+
+def attempt_failed(
+    conn: Connection,
+    task: Task,
+    error: str,
+    *,
+    retry: bool,
+    now_ms: int,
+    cause: FailureCause = FailureCause.ERROR,
+) -> None:
     """An attempt failed, or its worker is gone: try again while the task may be tried again.
 
-    One that was to stop has stopped: whatever it says of it is a consequence, not the reason.
+    `retry` False: not in any case. One that was to stop has stopped: whatever it says of it is a
+    consequence, not the reason.
     """
-    if task.kind is TaskKind.PIPELINE and task.stop:
-        finish(conn, task, TaskStatus.CANCELED, now_ms=now_ms)
-        move_pipeline(conn, task, PipelineStatus.CANCELING)
+    # Read again: an epoch that was completed in this very transaction has given retries back.
+    current = tasks.current(conn, task.claim)
+    if current is None:
         return
-    before = _failures(conn, task, now_ms=now_ms)
-    pause_ms = _pause_ms(task, before, retry=retry)
+    if current.kind is TaskKind.PIPELINE and current.stop:
+        finish(conn, current, TaskStatus.CANCELED, now_ms=now_ms)
+        move_pipeline(conn, current, PipelineStatus.CANCELING)
+        return
+    verdict = _judge(conn, current, error, cause, retry=retry)
     log.warning(
         "attempt failed",
         extra={
@@ -78,28 +120,126 @@ def attempt_failed(conn: Connection, task: Task, error: str, *, retry: bool, now
             "kind": task.kind,
             "job": task.job_id,
             "pipeline": task.pipeline,
-            "again": pause_ms is not None,
-            "reason": error,
+            "again": verdict.pause_ms is not None,
+            "cause": cause,
+            "reason": verdict.error,
         },
     )
-    if pause_ms is not None:
-        tasks.give_back(conn, task, Failure(error, before + 1, now_ms, pause_ms))
-        joblog.note_failed(conn, task, error, now_ms=now_ms, pause_ms=pause_ms)
-        if task.kind is TaskKind.PIPELINE:
-            move_pipeline(conn, task, PipelineStatus.SCHEDULED)
-        return
-    finish(conn, task, TaskStatus.FAILED, error=error, now_ms=now_ms)
+    if verdict.pause_ms is None:
+        _fail(conn, verdict, cause, now_ms=now_ms)
+    else:
+        _try_again(conn, verdict, verdict.pause_ms, cause, now_ms=now_ms)
+
+
+def _fail(conn: Connection, verdict: _Verdict, cause: FailureCause, *, now_ms: int) -> None:
+    task, error = verdict.task, verdict.error
+    finish(conn, task, TaskStatus.FAILED, error=error, cause=cause, now_ms=now_ms)
     joblog.note_failed(conn, task, error, now_ms=now_ms)
     if task.kind is TaskKind.PIPELINE:
         move_pipeline(conn, task, PipelineStatus.FAILING, error=error)
 
 
-def _failures(conn: Connection, task: Task, *, now_ms: int) -> int:
-    """Those that count: a job that ran well for an hour may fail as often as a new one."""
-    last_ms = tasks.failed_at_ms(conn, task.id) if task.failures else None
-    if task.kind is TaskKind.PIPELINE and last_ms is not None:
-        return 0 if now_ms - last_ms >= RETRIES_REFILLED_MS else task.failures
-    return task.failures
+def _try_again(
+    conn: Connection, verdict: _Verdict, pause_ms: int, cause: FailureCause, *, now_ms: int
+) -> None:
+    task, error = verdict.task, verdict.error
+    counted = (task.failures, task.losses)
+    tasks.give_back(conn, task, Failure(error, cause, *counted, now_ms, pause_ms))
+    following = _following(conn, task, cause)
+    joblog.note_retried(conn, task, error, following, now_ms=now_ms, pause_ms=pause_ms)
+    if task.kind is TaskKind.PIPELINE:
+        move_pipeline(conn, task, PipelineStatus.SCHEDULED)
+
+
+def _following(conn: Connection, task: Task, cause: FailureCause) -> str:
+    """Which attempt is the next one, as people count them. `task` counts the one that failed."""
+    if task.kind is not TaskKind.PIPELINE:
+        return f"attempt {task.failures + 1} of {SETTLE_TRIES_MAX}"
+    number, most = task.failures + 1, retry_times_of(task.payload) + 1
+    if cause in LOSSES:
+        number, most = task.losses + 1, lost_workers_max_of(task.payload)
+    return f"attempt {number} of {most}, from epoch {place_of(conn, task).pipeline.epoch + 1}"
+
+
+def _judge(
+    conn: Connection, task: Task, error: str, cause: FailureCause, *, retry: bool
+) -> _Verdict:
+    if task.kind is TaskKind.PIPELINE and cause in LOSSES:
+        return _judge_loss(conn, task, error, cause, retry=retry)
+    counted = replace(task, failures=task.failures + 1)
+    if task.kind is TaskKind.SETTLE and not retry and wrote_nothing(conn, place_of(conn, task)):
+        return _Verdict(counted, error, None)
+    return _Verdict(counted, error, _pause_ms(task, task.failures, retry=retry))
+
+
+def wrote_nothing(conn: Connection, place: Place) -> bool:
+    """Whether no epoch of a pipeline is completed or prepared.
+
+    Nobody commits an epoch before its handles are recorded under a current claim. So one that is
+    PLANNED after its execution has ended is committed nowhere, and never will be: its end need not
+    wait until a misspelled target can be told so. Its cleanup settles what is left of it.
+    """
+    left = epochs.all_open(conn, place.job.incarnation, place.pipeline.number)
+    planned = all(epoch.status is EpochStatus.PLANNED for epoch in left)
+    return planned and place.pipeline.epoch <= OPENING_EPOCH
+
+
+def _judge_loss(
+    conn: Connection, task: Task, error: str, cause: FailureCause, *, retry: bool
+) -> _Verdict:
+    """A worker was lost that ran a pipeline. It is no error of the pipeline, until it is."""
+    counted, most = replace(task, losses=task.losses + 1), lost_workers_max_of(task.payload)
+    poison = _note_lost_epochs(conn, task, cause)
+    if not retry or retry_times_of(task.payload) == 0:
+        return _Verdict(counted, error, None)
+    if poison is not None:
+        return _Verdict(counted, f"{_poison_text(poison)}. The last of them: {error}", None)
+    if counted.losses >= most:
+        told = (
+            f"{error}; {counted.losses} workers in a row were lost without a completed epoch, and "
+            f"job.lost-workers.max is {most}: find out in their logs what ends them, then restore "
+            "the job"
+        )
+        return _Verdict(counted, told, None)
+    return _Verdict(counted, error, _interval_ms(task))
+
+
+def _note_lost_epochs(conn: Connection, task: Task, cause: FailureCause) -> Epoch | None:
+    """Remember that the epochs which ran were lost with this worker. The one that is poison."""
+    place, poison = place_of(conn, task), None
+    for epoch in _running_epochs(conn, place):
+        lost_on = {**epoch.lost_on, task.worker_id or "": cause}
+        epochs.lose(conn, place.at(epoch.epoch), lost_on)
+        if poison is None and len(lost_on) >= POISON_WORKERS:
+            poison = replace(epoch, lost_on=lost_on)
+    return poison
+
+
+def _running_epochs(conn: Connection, place: Place) -> Sequence[Epoch]:
+    """What this very attempt was at: an epoch that it staged and was to commit, one that it said
+    to be committing for an earlier attempt, and the first of those that it was granted. A further
+    one was granted ahead, and nobody had begun it."""
+    claim = place.task.claim
+    left = epochs.all_open(conn, place.job.incarnation, place.pipeline.number)
+    prepared = [e for e in left if e.status is EpochStatus.PREPARED]
+    planned = [e for e in left if e.status is EpochStatus.PLANNED][:1]
+    committing = claims.progress_of(conn, claim).get("committing")
+    return [
+        e for e in (*prepared, *planned) if e.execution == claim.execution or e.epoch == committing
+    ]
+
+
+def _poison_text(poison: Epoch) -> str:
+    workers = [
+        f"{worker} (its JVM {how})" if (how := JVM_ENDS.get(FailureCause(cause))) else worker
+        for worker, cause in poison.lost_on.items()
+    ]
+    return (
+        f"epoch {poison.epoch} was running on {len(workers)} workers as each was lost: "
+        f"{', '.join(workers)}. It takes no further one along: give workers more memory "
+        "(--conf spark.driver.memory=…), or the epoch fewer rows by a shorter checkpoint.interval, "
+        "then restore the job"
+    )
 
 
 def _pause_ms(task: Task, failures: int, *, retry: bool) -> int | None:
@@ -107,15 +247,47 @@ def _pause_ms(task: Task, failures: int, *, retry: bool) -> int | None:
     if task.kind is TaskKind.SETTLE or (task.kind is TaskKind.COMMIT and retry):
         doubled_ms = min(SETTLE_PAUSE_MS << min(failures, 16), SETTLE_PAUSE_MAX_MS)
         return None if failures + 1 >= SETTLE_TRIES_MAX else doubled_ms
-    if not retry or failures >= int(task.payload.get("retry_times", 0)):
+    if not retry or failures >= retry_times_of(task.payload):
         return None
+    return _interval_ms(task)
+
+
+def _interval_ms(task: Task) -> int:
     return 1000 * int(task.payload.get("retry_interval_s", 0))
 
 
+def may_succeed_later(conn: Connection, task: Task) -> bool:
+    """Whether an error that is permanent by itself is worth another attempt all the same.
+
+    A pipeline that has completed an epoch worked with these very options: whoever took its target
+    or its rights away may give them back. One that has not says its mistake at once; what it left
+    prepared is settled (D3).
+    """
+    if task.kind is not TaskKind.PIPELINE:
+        return False
+    return place_of(conn, task).pipeline.epoch > OPENING_EPOCH
+
+
+def progressed(conn: Connection, task: Task, *, had_rows: bool) -> None:
+    """An epoch of a pipeline was completed: it gets its retries back (K8).
+
+    Not those for errors when the epoch was empty: a stream has one each interval, also while what
+    it fails at waits in the next one.
+    """
+    if task.kind is TaskKind.PIPELINE:
+        tasks.progressed(conn, task, failures=0 if had_rows else task.failures)
+
+
 def finish(
-    conn: Connection, task: Task, status: TaskStatus, *, now_ms: int, error: str | None = None
+    conn: Connection,
+    task: Task,
+    status: TaskStatus,
+    *,
+    now_ms: int,
+    error: str | None = None,
+    cause: FailureCause | None = None,
 ) -> None:
-    tasks.finish(conn, [End(task.claim, status, error)], now_ms=now_ms)
+    tasks.finish(conn, [End(task.claim, status, error, cause=cause)], now_ms=now_ms)
 
 
 def move_pipeline(

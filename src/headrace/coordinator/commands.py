@@ -13,6 +13,7 @@ from headrace.coordinator.known import Known, known_job, submitted_before
 from headrace.coordinator.restoring import Restored, restore
 from headrace.coordinator.schedule import check_room
 from headrace.coordinator.secrets import without_secrets
+from headrace.coordinator.settlement import want_settled
 from headrace.errors import BadSetting, NotFound, Refused, Unavailable
 from headrace.jobfile.check import check_spec
 from headrace.jobfile.saving import opens
@@ -174,6 +175,16 @@ class Commands:
                 raise NotFound("savepoint of job", job_id)
 
         in_tx(self._engine, work, stop=self.stopping)
+
+    def settle(self, job_id: str) -> Known:
+        """Have what a job that has ended left at its targets settled now, as far as it is safe."""
+
+        def work(conn: Connection) -> Known:
+            want_settled(conn, known_job(conn, job_id))
+            wake.notify(conn)
+            return known_job(conn, job_id)
+
+        return in_tx(self._engine, work, stop=self.stopping)
 
     def cancel(self, job_id: str) -> Known:
         """Ask for the end of a job. One that has ended stays as it is."""

@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 
 from headrace.clock import Clock
 from headrace.coordinator import joblog, payloads, reports
-from headrace.coordinator.attempts import LOST, Place, attempt_failed, give_back, place_of
+from headrace.coordinator.attempts import Place, attempt_failed, give_back, place_of
 from headrace.coordinator.drafts import Draft, Touched
 from headrace.coordinator.late import LateNews
 from headrace.coordinator.metrics import Metrics
@@ -23,7 +23,7 @@ from headrace.coordinator.redeploys import Redeploys
 from headrace.coordinator.roster import Roster
 from headrace.errors import Refused
 from headrace.model.job import PipelineStatus
-from headrace.model.task import Claim, Lane, TaskKind, TaskStatus
+from headrace.model.task import Claim, FailureCause, Lane, TaskKind, TaskStatus
 from headrace.protocol.messages import (
     Acknowledged,
     Answer,
@@ -69,7 +69,8 @@ class Dispatch:
         to blame is refused, so that its worker need not say it for ever.
         """
         now_ms = self._clock.wall_ms()
-        taken = self.lines.take(conn, {s.worker: s.lines for s in syncs if s.lines}, apart=apart)
+        said = {sync.worker: sync.lines for sync in syncs if sync.lines}
+        taken = self.lines.take(conn, said, now_ms=now_ms, apart=apart)
         known = workers.lock(conn, {sync.worker for sync in syncs})
         drafts = [
             Draft(sync, self._roster.next_number(sync.worker), known.get(sync.worker))
@@ -258,12 +259,14 @@ def _lock_reported(conn: Connection, drafts: Sequence[Draft]) -> None:
 
 def _not_held(conn: Connection, task: Task, *, now_ms: int) -> None:
     """A worker was given a task and does not have it. One that it had, it lost without a word:
-    that counts, or a worker which can't say how a task ends would be given it for ever."""
+    that counts, or a worker which can't say how a task ends would be given it for ever. It counts
+    as an error does: the worker lives, and what it did not say may be just that."""
     if task.status is TaskStatus.SCHEDULED:
         give_back(conn, task)
     else:
-        error = f"{LOST}{task.worker_id} lost it and did not say how it ended"
-        attempt_failed(conn, task, error, retry=True, now_ms=now_ms)
+        error = f"worker {task.worker_id} lost it and did not say how it ended"
+        untold = FailureCause.UNTOLD
+        attempt_failed(conn, task, error, cause=untold, retry=True, now_ms=now_ms)
 
 
 def _dealt(seats: Sequence[Draft]) -> Sequence[Draft]:

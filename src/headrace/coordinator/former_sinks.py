@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from headrace.coordinator.former import Former
 from headrace.model.cleanup import former_key
 from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
-from headrace.store import cleanups, jobs
+from headrace.store import cleanups
 
 
 def record_former_sinks(conn: Connection, former: Former, new: JobSpec, *, now_ms: int) -> None:
@@ -54,9 +54,6 @@ def _told(sink: PluginSpec) -> tuple[str, str, str]:
 
 
 def _secrets(conn: Connection, former: Former, left: Sequence[PipelineSpec]) -> Mapping[str, Any]:
-    incarnation, job_id = former.job.incarnation, former.job.id
-    known = (
-        cleanups.reach(conn, incarnation)[1] if former.cleaned else jobs.secrets_of(conn, job_id)
-    )
+    _, known = cleanups.reach(conn, former.job.incarnation)
     sinks = tuple(f"{sink.name}." for pipeline in left for sink in pipeline.sinks)
     return {path: value for path, value in known.items() if path.startswith(sinks)}

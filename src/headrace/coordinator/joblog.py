@@ -19,7 +19,7 @@ from headrace.model.epoch import EpochKind
 from headrace.model.job import JobStatus
 from headrace.model.jobspec import JobSpec
 from headrace.model.task import Claim, TaskKind
-from headrace.model.text import without_nul
+from headrace.model.text import utc, without_nul
 from headrace.protocol.messages import LINE_CHARS_MAX, LogLine
 from headrace.protocol.payloads import Settled
 from headrace.store import job_logs
@@ -75,16 +75,19 @@ def note_given(conn: Connection, task: Task, claim: Claim, worker: str, *, now_m
     _note_task(conn, task, text, now_ms=now_ms)
 
 
-def note_failed(
-    conn: Connection, task: Task, error: str, *, now_ms: int, pause_ms: int | None = None
+def note_failed(conn: Connection, task: Task, error: str, *, now_ms: int) -> None:
+    """An attempt failed, and there is no other one."""
+    text = f"attempt {task.attempt} failed, and is not tried again: {error}"
+    _note_task(conn, task, text, now_ms=now_ms, level="ERROR")
+
+
+def note_retried(
+    conn: Connection, task: Task, error: str, following: str, *, now_ms: int, pause_ms: int
 ) -> None:
-    """An attempt failed. `pause_ms`: until the next one; None: there is none."""
-    again = "is not tried again"
-    if pause_ms is not None:
-        again = f"is tried again in {pause_ms / 1000:g} s" if pause_ms else "is tried again"
-    text = f"attempt {task.attempt} failed, and {again}: {error}"
-    level = "ERROR" if pause_ms is None else "WARNING"
-    _note_task(conn, task, text, now_ms=now_ms, level=level)
+    """An attempt failed. `following`: which one of how many comes next, and where it begins."""
+    when = f" in {pause_ms / 1000:g} s, at {utc(now_ms + pause_ms)}" if pause_ms else ""
+    text = f"attempt {task.attempt} failed, and is tried again{when} ({following}): {error}"
+    _note_task(conn, task, text, now_ms=now_ms, level="WARNING")
 
 
 def note_done(conn: Connection, task: Task, kind: EpochKind, *, now_ms: int) -> None:
@@ -120,7 +123,12 @@ class Lines:
         self._since_trim: OrderedDict[str, int] = OrderedDict()  # lines, by incarnation
 
     def take(
-        self, conn: Connection, said: Mapping[str, Sequence[LogLine]], *, apart: bool = False
+        self,
+        conn: Connection,
+        said: Mapping[str, Sequence[LogLine]],
+        *,
+        now_ms: int,
+        apart: bool = False,
     ) -> Mapping[str, int]:
         """Keep what each worker said; by worker, the highest number that it may forget.
 
@@ -131,28 +139,32 @@ class Lines:
         if not spoken:
             return {}
         if apart:
-            self._keep_apart(conn, spoken)
+            self._keep_apart(conn, spoken, now_ms=now_ms)
         else:
-            self._keep(conn, spoken)
+            self._keep(conn, spoken, now_ms=now_ms)
         return {worker: max(line.number for line in lines) for worker, lines in spoken.items()}
 
-    def _keep_apart(self, conn: Connection, spoken: Mapping[str, Sequence[LogLine]]) -> None:
+    def _keep_apart(
+        self, conn: Connection, spoken: Mapping[str, Sequence[LogLine]], *, now_ms: int
+    ) -> None:
         try:
             with conn.begin_nested():
-                self._keep(conn, spoken)
+                self._keep(conn, spoken, now_ms=now_ms)
         except OperationalError:
             raise  # the store is away, and no line is to blame
         except Exception:
             log.exception("log lines can't be kept", extra={"workers": sorted(spoken)})
 
-    def _keep(self, conn: Connection, spoken: Mapping[str, Sequence[LogLine]]) -> None:
+    def _keep(
+        self, conn: Connection, spoken: Mapping[str, Sequence[LogLine]], *, now_ms: int
+    ) -> None:
         lines: dict[tuple[str, str], list[Line]] = {}
         for worker, said in spoken.items():
             for each in said:
                 text = each.text[:LINE_CHARS_MAX]
                 line = Line(worker, each.number, each.at_ms, each.level, text)
                 lines.setdefault((each.incarnation, worker), []).append(line)
-        for incarnation in job_logs.add(conn, lines):
+        for incarnation in job_logs.add(conn, lines, now_ms=now_ms):
             new = sum(len(of) for (about, _), of in lines.items() if about == incarnation)
             self._count(conn, incarnation, new)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from sqlalchemy import Engine
 
 from headrace.clock import Clock
+from headrace.coordinator.leader_clock import LeaderClock
 from headrace.errors import StoreBusy, StoreUnavailable
 from headrace.seams import seam
 from headrace.store import leases
@@ -24,6 +25,7 @@ from headrace.store.leases import Lease, Watch
 log = logging.getLogger(__name__)
 
 CAMPAIGN_INTERVAL_S = 0.1  # between two looks at the lease
+HEARD_GAP_MAX_S = 2.0  # between two looks, for a candidate to know when the row changed
 BUSY_TIMES_MIN = 2  # in a row, before anybody is taken for stuck
 RENEW_SHARE = 1 / 3  # of the ttl, between two renewals
 MARGIN_SHARE = 1 / 6  # of the ttl: so much earlier does a leader stop believing
@@ -37,6 +39,7 @@ class Leadership:
     ttl_s: float
     trusted_until_s: float  # on the monotonic clock of this process
     renewals: int = 0
+    offset_ms: int = 0  # as the store knows it
     over: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
@@ -47,8 +50,9 @@ class Leadership:
     def trusted(self, now_s: float) -> bool:
         return not self.over.is_set() and now_s < self.trusted_until_s
 
-    def renew(self, engine: Engine, clock: Clock) -> bool:
-        """Show that we live. False: the term is over, by the store's word or by the clock's.
+    def renew(self, engine: Engine, clock: LeaderClock) -> bool:
+        """Show that we live, and tell our time. False: the term is over, by the store's word or by
+        the clock's.
 
         Trust that ran out does not come back: what the term did by its clock has ended by then.
         """
@@ -56,14 +60,16 @@ class Leadership:
         if not self.trusted(asked_at_s):
             return False
         self.renewals += 1
+        time = clock.time()
         try:
             with writing(engine) as conn:
-                held = leases.renew(conn, self.term, renewals=self.renewals)
+                held = leases.renew(conn, self.term, renewals=self.renewals, time=time)
         except StoreUnavailable as error:
             # Not an answer. The term lasts while it is trusted, and is asked for again.
             log.warning("lease not renewed", extra={"term": self.term.epoch, "reason": str(error)})
             return self.trusted(clock.monotonic_s())
         if held:
+            self.offset_ms = time.offset_ms
             self.trusted_until_s = asked_at_s + self.ttl_s * (1 - MARGIN_SHARE)
         return held and self.trusted(clock.monotonic_s())
 
@@ -79,13 +85,35 @@ class Candidate:
         self._watch = Watch(clock, ttl_s=ttl_s)
         self._busy = 0  # so often in a row was the store locked when a stale lease was to be taken
         self.seen: Lease | None = None
+        self.led = False  # by whoever holds the lease that was seen: he has renewed it in time
+        self._looked_at_s = float("-inf")
+        self._heard: tuple[int, float] | None = None  # the leader's time, and when we heard it
+
+    def heard_ms(self) -> int | None:
+        """What the leader would say that the time is, had it gone on. None: nobody was heard."""
+        if self._heard is None:
+            return None
+        clock_ms, at_s = self._heard
+        return clock_ms + round(1000 * (self._clock.elapsed_s() - at_s))
+
+    def _hear(self, before: Lease | None, seen: Lease | None) -> None:
+        """Two looks in a row, with another time in the row, tell when it was written."""
+        now_s, last_s = self._clock.elapsed_s(), self._looked_at_s
+        self._looked_at_s = now_s
+        if now_s - last_s > HEARD_GAP_MAX_S:
+            self._heard = None
+        elif before is not None and seen is not None and seen.clock_ms != before.clock_ms:
+            self._heard = seen.clock_ms, now_s
 
     def step(self) -> Leadership | None:
         """Look once; take the lease if it was resigned, is stale, or its holder is dead."""
         asked_at_s = self._clock.monotonic_s()
+        before = self.seen
         with reading(self._engine) as conn:
             self.seen = seen = leases.read(conn)
+        self._hear(before, seen)
         stale = self._watch.free_to_take(seen)
+        self.led = not stale
         hinted = self._hint.try_acquire()
         if not stale and not (hinted and seen is not None and seen.hinted):
             self._busy = 0

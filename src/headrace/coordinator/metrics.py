@@ -45,6 +45,22 @@ class Metrics:
             registry=self.registry,
         )
         self._count_launches()
+        self._count_connections()
+
+    def _count_connections(self) -> None:
+        self.connections = Gauge(
+            "headrace_connections", "Connections that are open", registry=self.registry
+        )
+        self.connections_refused = Counter(
+            "headrace_connections_refused",
+            "Connections closed because there were too many",
+            registry=self.registry,
+        )
+        self.slow_clients = Counter(
+            "headrace_slow_clients",
+            "Connections closed because a request, or the taking of an answer, took too long",
+            registry=self.registry,
+        )
 
     def _count_launches(self) -> None:
         self.restarts = Counter(

@@ -14,6 +14,7 @@ from headrace.model.groups.orphans import AutoRestart
 from headrace.model.schedule import ScheduleStrategy
 from headrace.model.tables.refresh import BASE_INTERVAL_MS, DISCOVER_INTERVAL_MS
 from headrace.model.tables.schedule import SchedulingPolicy
+from headrace.store.keyring import KeySource
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +50,4 @@ class Options:
     schedule: ScheduleStrategy = ScheduleStrategy.WAIT
     tables: TableOptions = field(default_factory=TableOptions)
     groups: GroupOptions = field(default_factory=GroupOptions)
+    secret_keys: KeySource | None = None  # of the store's secrets, when they are not beside it

@@ -15,17 +15,19 @@ from headrace.coordinator.tables.payloads import payload_of
 from headrace.errors import Refused
 from headrace.model.cleanup import incarnation_of
 from headrace.model.epoch import COMMIT_DEADLINE_S
-from headrace.model.job import JobStatus
+from headrace.model.job import JOB_ENDED, JobStatus
 from headrace.model.jobspec import JobSpec
 from headrace.model.task import OF_TABLES, Claim, TaskKind
 from headrace.model.text import without_nul
 from headrace.protocol.messages import Assignment
 from headrace.protocol.payloads import ForgetPayload, OpenEpoch, PipelinePayload, Plan, Restore
-from headrace.store import cleanups, epochs, jobs
+from headrace.store import cleanups, epochs, jobs, savepoints
 from headrace.store.tasks import Task
 
 log = logging.getLogger(__name__)
 
+# Decided by coordinators alone. A worker of an older version would refuse an env that has it.
+_NOT_FOR_WORKERS = {"env": {"lost_workers_max"}}
 OWNERS_MAX = 10_000  # incarnations told to a FORGET task; with more of them nothing is a stray
 
 
@@ -75,6 +77,8 @@ def _reason(error: Exception) -> str:
 def _pipeline(conn: Connection, place: Place) -> dict[str, Any]:
     kind = place.task.kind
     spec, secrets = jobs.spec_and_secrets_of(conn, place.job.id)
+    if place.job.status in JOB_ENDED:  # it is settled, which only its sinks are needed for
+        _, secrets = cleanups.reach(conn, place.job.incarnation)
     found = epochs.all_open(conn, place.job.incarnation, place.pipeline.number)
     payload = PipelinePayload(
         job=place.job.id,
@@ -90,11 +94,13 @@ def _pipeline(conn: Connection, place: Place) -> dict[str, Any]:
             ready=tuple(ready_of(conn, place, spec) if kind is TaskKind.PIPELINE else ()),
             written=dict(place.pipeline.written),
             open=tuple(_open(epoch) for epoch in found),
+            completed=place.pipeline.completed_epoch,
+            aborted=tuple(epochs.aborted_after(conn, place.at(place.pipeline.really_completed))),
             savepoint=place.job.status is JobStatus.DOING_SAVEPOINT,
         ),
         commit_deadline_s=float(place.task.payload.get("commit_deadline_s", COMMIT_DEADLINE_S)),
     )
-    return payload.model_dump(mode="json")
+    return payload.model_dump(mode="json", exclude=_NOT_FOR_WORKERS)
 
 
 def _forget(conn: Connection, task: Task) -> dict[str, Any]:
@@ -112,9 +118,20 @@ def _forget(conn: Connection, task: Task) -> dict[str, Any]:
         pipelines=spec.pipelines,
         secrets=dict(secrets),
         up_to=cleanup.up_to,
+        completed=_completed(conn, incarnation_of(key)),
         owners=tuple(owners) if len(owners) <= OWNERS_MAX else None,
     )
-    return payload.model_dump(mode="json")
+    return payload.model_dump(mode="json", exclude=_NOT_FOR_WORKERS)
+
+
+def _completed(conn: Connection, incarnation: str) -> dict[int, int]:
+    """By pipeline, as the job can be restored; of one that can't be, nothing."""
+    made = savepoints.of(conn, incarnation)
+    completed: dict[int, int] = {}
+    for facts in made.pipelines if made is not None else ():
+        known = facts.get("completed_epoch")
+        completed[int(facts["number"])] = int(facts["epoch"] if known is None else known)
+    return completed
 
 
 def _open(found: epochs.Epoch) -> OpenEpoch:

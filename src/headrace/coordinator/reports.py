@@ -7,6 +7,7 @@ know that it may forget it (C1); `late` tells of it.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import assert_never
 
 from pydantic import ValidationError
@@ -14,7 +15,14 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from headrace.coordinator import joblog
-from headrace.coordinator.attempts import Place, attempt_failed, finish, place_of
+from headrace.coordinator.attempts import (
+    Place,
+    attempt_failed,
+    finish,
+    may_succeed_later,
+    place_of,
+    progressed,
+)
 from headrace.coordinator.ready import not_ready
 from headrace.coordinator.tables import ends, news
 from headrace.model.epoch import OPEN_MAX, EpochKind, EpochStatus
@@ -95,6 +103,8 @@ def _planned(conn: Connection, place: Place, report: EpochPlanned, *, now_ms: in
         epochs.plan(conn, at, job_id=job, slices=report.plan, now_ms=now_ms, kind=kind)
     elif existing.status is not EpochStatus.PLANNED:
         return Acknowledged(seq=report.seq, held=False)
+    elif existing.execution != at.execution:
+        epochs.grant_again(conn, at)
     _running(conn, place)
     # An earlier execution may have planned this epoch: its plan is the one to run, because its
     # rows may be staged already, and the same slices give the same rows.
@@ -121,7 +131,7 @@ def _prepared(
     left = epochs.all_open(conn, place.job.incarnation, place.pipeline.number)
     if any(e.epoch < at.epoch and e.status is EpochStatus.PLANNED for e in left):
         return Acknowledged(seq=report.seq, held=False)  # or one could be skipped for good
-    if epochs.prepare(conn, at, handles=report.handles, now_ms=now_ms):
+    if epochs.prepare(conn, at, handles=report.handles, read=report.read, now_ms=now_ms):
         ready.add(conn, at, report.ready)
         seam("epoch prepared, in transaction")
         return Acknowledged(seq=report.seq, held=True)
@@ -151,8 +161,11 @@ def complete(conn: Connection, place: Place, done: EpochCompleted, *, now_ms: in
     oldest = epochs.open_one(conn, place.job.incarnation, place.pipeline.number)
     if oldest is None or oldest.epoch != done.epoch:
         return False
-    if not epochs.complete(conn, at, rows_in=done.rows_in, rows_out=done.rows_out, now_ms=now_ms):
+    # Counted by whoever prepared it, which may be an execution that is gone by now.
+    rows_in = done.rows_in if oldest.read is None else sum(oldest.read.values())
+    if not epochs.complete(conn, at, rows_in=rows_in, rows_out=done.rows_out, now_ms=now_ms):
         return False
+    progressed(conn, place.task, had_rows=done.rows_in > 0 or done.rows_out > 0)
     if (retained := place.task.payload.get("retained")) is not None:
         epochs.forget(conn, at, retained=int(retained))
     jobs.advance(
@@ -161,14 +174,19 @@ def complete(conn: Connection, place: Place, done: EpochCompleted, *, now_ms: in
         place.pipeline.number,
         epoch=done.epoch,
         positions=done.positions,
-        rows_in=done.rows_in,
+        rows_in=rows_in,
         rows_out=done.rows_out,
         # An epoch without rows has no commits: what the last one says still stands.
         commits={**place.pipeline.commits, **done.commits},
         written=done.written,
+        read=_added(place.pipeline.read, oldest.read or {}),
     )
     news.written(conn, done.commits, now_ms=now_ms)
     return True
+
+
+def _added(before: Mapping[str, int], more: Mapping[str, int]) -> dict[str, int]:
+    return {name: before.get(name, 0) + more.get(name, 0) for name in {**before, **more}}
 
 
 def _running(conn: Connection, place: Place) -> None:
@@ -192,7 +210,8 @@ def apply_end(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -
             _settled(conn, place_of(conn, task), report, now_ms=now_ms)
         case _:
             error = report.error or f"its worker said {report.outcome} and gave no reason"
-            attempt_failed(conn, task, error, retry=report.retry, now_ms=now_ms)
+            retry = report.retry or (not report.final and may_succeed_later(conn, task))
+            attempt_failed(conn, task, error, cause=report.cause, retry=retry, now_ms=now_ms)
 
 
 def _finished(conn: Connection, place: Place, *, now_ms: int) -> None:
@@ -231,6 +250,7 @@ def _end_with(conn: Connection, place: Place, kind: EpochKind, *, now_ms: int) -
         rows_out=0,
         commits=place.pipeline.commits,
         written=place.pipeline.written,
+        read=place.pipeline.read,
     )
     finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
     jobs.change_pipeline(conn, place.job.id, place.pipeline.number, PipelineStatus.FINISHED)

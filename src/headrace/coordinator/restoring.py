@@ -1,7 +1,8 @@
 """Restore: from the savepoint of a job that ended, and a job file, to the job that goes on.
 
 All of it is one transaction. Every pipeline continues above the highest epoch that any had, so
-that no token is asked of a target twice, however the pipelines are numbered now.
+that no token is asked of a target twice, however the pipelines are numbered now. What each of them
+had really completed is kept beside it: a target that holds more is newer than the store (E7).
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ def _begin_again(
             f"`headrace job show {job.id}`"
         )
     restores.begin_again(conn, job, spec, starts, key=key, group=group or job.group, now_ms=now_ms)
+    epochs.forgive(conn, job.incarnation)  # its tasks are new, and so are all their retries
 
 
 def _starts(former: Former, new: JobSpec, *, left_open: Collection[int]) -> Sequence[Start]:
@@ -88,7 +90,7 @@ def _starts(former: Former, new: JobSpec, *, left_open: Collection[int]) -> Sequ
             continue
         epoch = UNOPENED if is_unopened(former, pipeline) else former.highest_of_any
         twin = _twin(pipeline, former.spec, former.pipelines)
-        starts.append(_start(pipeline, former.made, twin, epoch=epoch))
+        starts.append(_start(pipeline, former, twin, epoch=epoch))
     return starts
 
 
@@ -145,8 +147,10 @@ def _twin(pipeline: PipelineSpec, old: JobSpec, before: Sequence[Pipeline]) -> P
     return next((p for p in before if p.number in numbers), None)
 
 
-def _start(pipeline: PipelineSpec, made: Savepoint, twin: Pipeline | None, *, epoch: int) -> Start:
+def _start(pipeline: PipelineSpec, former: Former, twin: Pipeline | None, *, epoch: int) -> Start:
+    made = former.made
     names = [each.name for each in pipeline.sources]
+    before = {name: rows for p in former.pipelines for name, rows in p.read.items()}
     written = {each.name: made.written.get(each.name, 0) for each in pipeline.sinks}
     return Start(
         number=pipeline.number,
@@ -156,11 +160,19 @@ def _start(pipeline: PipelineSpec, made: Savepoint, twin: Pipeline | None, *, ep
         rows_out=twin.rows_out if twin else sum(written.values()),
         commits=dict(twin.commits) if twin else {},
         written=written,
+        read={name: before[name] for name in names if name in before},
+        completed_epoch=_completed(pipeline, former, epoch=epoch),
     )
+
+
+def _completed(pipeline: PipelineSpec, former: Former, *, epoch: int) -> int | None:
+    """By its number, as marks are; None: it is `epoch`, or the number is new."""
+    was = next((p for p in former.pipelines if p.number == pipeline.number), None)
+    return None if was is None or was.really_completed == epoch else was.really_completed
 
 
 def _resumed(pipeline: PipelineSpec, before: Sequence[Pipeline]) -> Start:
     """As it stands: what was prepared is finished first."""
     was = next(p for p in before if p.number == pipeline.number)
-    counts = (was.rows_in, was.rows_out, was.commits, was.written)
-    return Start(was.number, was.epoch, was.positions, *counts)
+    counts = (was.rows_in, was.rows_out, was.commits, was.written, was.read)
+    return Start(was.number, was.epoch, was.positions, *counts, was.completed_epoch)

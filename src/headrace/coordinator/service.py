@@ -10,6 +10,8 @@ import logging
 import threading
 from collections.abc import Callable
 
+from sqlalchemy import Engine
+
 from headrace.clock import Clock
 from headrace.coordinator.answers import LoopAnswers
 from headrace.coordinator.bell import Bell
@@ -21,32 +23,43 @@ from headrace.coordinator.leader import (
     Candidate,
     Leadership,
 )
+from headrace.coordinator.leader_clock import LeaderClock, begin_time, longest_pauses
 from headrace.coordinator.metrics import Metrics
 from headrace.coordinator.options import Options
 from headrace.coordinator.tables.commands import TableCommands
 from headrace.coordinator.term import LeaderTerm
-from headrace.errors import NotLeader, ProgramTooOld, StoreUnavailable
+from headrace.errors import (
+    Fenced,
+    KeyRefused,
+    NotLeader,
+    ProgramTooOld,
+    StoreUnavailable,
+    Unavailable,
+)
 from headrace.model.ids import Ids
 from headrace.store import leases
-from headrace.store.engine import open_store, reading, writing
+from headrace.store.engine import LOCK_SHARE, open_store, reading, write_failed_s_ago, writing
 from headrace.store.hint import open_hint
 from headrace.store.leases import Lease
 from headrace.store.migrate import prepare_store
+from headrace.store.sealed import check_key
 
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 10.0  # for the leader's thread to hand over and end
 STORE_AWAY_PAUSE_S = 1.0  # between two looks at a store that is away
 FAILED_PAUSE_S = 1.0  # after an error that nobody foresaw
+KEY_PAUSE_S = 10.0  # until a key that was changed is looked for again
+WRITE_FAILURE_TOLD_S = 10.0  # so long a write that failed is a problem, if none was tried since
 
 
 class Coordinator:
     def __init__(self, options: Options, clock: Clock, ids: Ids) -> None:
         self.options = options
-        self.engine = open_store(options.store_url, ttl_s=options.ttl_s)
+        self.engine = self._open()
         prepare_store(self.engine)
         # Renewals have their own connections: a long pass or a full pool must not lose the lease.
-        self._lease_engine = open_store(options.store_url, ttl_s=options.ttl_s)
+        self._lease_engine = self._open()
         self._hint = open_hint(self._lease_engine)
         self._clock, self._ids = clock, ids
         self.bell = Bell()
@@ -65,7 +78,15 @@ class Coordinator:
         self._led: LeaderTerm | None = None
         self._leadership: Leadership | None = None
         self._seen: Lease | None = None
+        self._led_by_seen = False  # whether its holder still renews it
+        self._looked_at_s = clock.monotonic_s()  # at the lease, the last time that it was answered
+        self._may_lead = True
+        self._refused: KeyRefused | None = None  # the key that was missing when it was to lead
         self._thread = threading.Thread(target=self._run, name="leader", daemon=True)
+
+    def _open(self) -> Engine:
+        options = self.options
+        return open_store(options.store_url, ttl_s=options.ttl_s, keys=options.secret_keys)
 
     def start(self) -> None:
         self._thread.start()
@@ -112,6 +133,33 @@ class Coordinator:
         usable = seen is not None and seen.address not in {"", self.options.address}
         return seen.address if seen is not None and usable else None
 
+    def problems(self) -> tuple[str, ...]:
+        """What keeps this coordinator, or all of them, from their work.
+
+        From what its threads found out by themselves: whoever asks need not wait for a store.
+        """
+        found: list[str] = []
+        failed_s = [write_failed_s_ago(each) for each in (self.engine, self._lease_engine)]
+        leading, refused = self.leading is not None, self._refused
+        pause_s = self.options.ttl_s if refused is None else self.options.ttl_s + KEY_PAUSE_S
+        silent = self._clock.monotonic_s() - self._looked_at_s > pause_s
+        if any(ago_s is not None and ago_s < WRITE_FAILURE_TOLD_S for ago_s in failed_s):
+            found.append("the store can't be written")
+        elif not leading and self._may_lead and silent:
+            found.append("the store does not answer")
+        if not self._may_lead:
+            found.append("this program is too old to lead on this store, and only answers")
+            return tuple(found)
+        if refused is not None:
+            found.append(f"the store's key {refused.key_id} is not held here: it only answers")
+        if not leading and (silent or not self._led_by_seen):
+            found.append("nobody leads")
+        return tuple(found)
+
+    def leader_known(self) -> str | None:
+        """As `leader_address`, as far as it is known without asking the store."""
+        return self.options.address if self.leading is not None else self._last_seen_leader()
+
     def leader_address(self) -> str | None:
         if self.leading is not None:
             return self.options.address
@@ -135,8 +183,14 @@ class Coordinator:
                 self._serve_a_term(candidate)
             except ProgramTooOld as error:
                 log.error("may not lead", extra={"reason": str(error)})  # noqa: TRY400
+                self._may_lead = False
                 self._hint.release()
                 return
+            except KeyRefused as error:  # others lead; its key file may have the new one later
+                log.error("may not lead", extra={"reason": str(error)})  # noqa: TRY400
+                self._refused, self._led_by_seen = error, False
+                self._hint.release()
+                self._stopping.wait(KEY_PAUSE_S)
             except Exception:
                 log.exception("campaign failed")
                 self._stopping.wait(FAILED_PAUSE_S)
@@ -146,7 +200,7 @@ class Coordinator:
         if leadership is None:
             return
         try:
-            self._lead(leadership)
+            self._lead(leadership, candidate.heard_ms())
         finally:
             self._step_down(leadership)
 
@@ -158,18 +212,47 @@ class Coordinator:
                 log.warning("store away", extra={"reason": str(error)})
                 self._stopping.wait(STORE_AWAY_PAUSE_S)
                 continue
-            self._seen = candidate.seen
+            self._seen, self._led_by_seen = candidate.seen, candidate.led
+            self._looked_at_s = self._clock.monotonic_s()
+            self._look_for_key()
             self.metrics.term.set(candidate.seen.epoch if candidate.seen else 0)
             if won is not None:
                 return won
         return None
 
-    def _lead(self, leadership: Leadership) -> None:
-        log.info("leading", extra={"term": leadership.term.epoch, "address": self.options.address})
+    def _look_for_key(self) -> None:
+        """Others may lead by now, so that nobody would ask for the key that was missing."""
+        if self._refused is None:
+            return
+        try:
+            with reading(self._lease_engine) as conn:
+                check_key(conn)
+        except KeyRefused as error:
+            self._refused = error
+        except StoreUnavailable as error:
+            log.warning("store away", extra={"reason": str(error)})
+        else:
+            self._refused = None
+
+    def _lead(self, leadership: Leadership, heard_ms: int | None) -> None:
+        epoch, clock = leadership.term.epoch, LeaderClock(self._clock)
+        log.info("leading", extra={"term": epoch, "address": self.options.address})
+        try:
+            begin_time(
+                self.engine,
+                leadership.term,
+                clock,
+                longest_pauses(self.options),
+                heard_ms,
+                limit_s=self.options.ttl_s * LOCK_SHARE,
+            )
+        except (Fenced, Unavailable) as error:
+            log.warning("term broken off", extra={"term": epoch, "reason": str(error)})
+            return
         term = LeaderTerm(
             self.engine,
             leadership,
-            self._clock,
+            clock,
             self._ids,
             self.bell,
             self.metrics,
@@ -179,11 +262,15 @@ class Coordinator:
         term.start()
         self._leadership = leadership
         self.metrics.leading.set(1)
-        self.metrics.term.set(leadership.term.epoch)
+        self.metrics.term.set(epoch)
         interval_s = self.options.ttl_s * RENEW_SHARE
         while not self._stopping.wait(interval_s):
-            if not term.works() or not leadership.renew(self._lease_engine, self._clock):
-                log.warning("no longer leading", extra={"term": leadership.term.epoch})
+            if not term.works() or not leadership.renew(self._lease_engine, clock):
+                log.warning("no longer leading", extra={"term": epoch})
+                return
+            if leadership.offset_ms:  # the store knows by now, and the next term moves its times
+                facts = {"term": epoch, "set_by_s": -leadership.offset_ms / 1000}
+                log.warning("handing over: the wall clock was set", extra=facts)
                 return
 
     def _step_down(self, leadership: Leadership) -> None:

@@ -171,13 +171,14 @@ class LeaderTerm:
         now_ms = self._clock.wall_ms()
 
         def work(conn: Connection) -> None:
-            joblog.Lines().take(conn, {said.worker: said.lines}, apart=True)
+            lines = {said.worker: said.lines}
+            joblog.Lines().take(conn, lines, now_ms=now_ms, apart=True)
             late = LateNews()
             for report in said.reports:
                 late.note(report, reports.apply_apart(conn, report, now_ms=now_ms))
             workers.unregister(conn, said.worker)
             for task in claims.assigned_to(conn, [said.worker]):
-                attempts.give_back(conn, task)
+                attempts.worker_left(conn, task, said.cause, now_ms=now_ms)
 
         self.writer.do(work).result(ANSWER_TIMEOUT_S)
         self.roster.forget(said.worker)

@@ -1,11 +1,11 @@
 """What is deleted of a job that has ended, and when.
 
-STATE     its rows: job, pipelines, tasks, checkpoints, ready sets, secrets, logs. Before that,
-          what could not be settled at its end is settled: nobody else has its stage handles
+STATE     its rows: job, pipelines, tasks, checkpoints, ready sets, secrets. Before that, what
+          could not be settled at its end is settled: nobody else has its stage handles
 TARGETS   at its sinks what is left staged, then the marks: once nobody can commit any more
 
-History stays, and a savepoint, each until it expires. A restore ends the cleanup: the job goes on
-above `up_to`, the highest epoch that is to be forgotten.
+History stays, and the log lines, and a savepoint, each until it expires. A restore ends the
+cleanup: the job goes on above `up_to`, the highest epoch that is to be forgotten.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from enum import StrEnum
 
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
+JOB_LOG_LINES_MAX = 2_000_000  # of all jobs; beyond that, the oldest go
 RETRY_PAUSE_MS = 5_000  # after the first failure; doubled after each
 RETRY_PAUSE_MAX_MS = 10 * MINUTE_MS
 
@@ -29,7 +30,8 @@ class Retention:
     """How long things are kept, as the leader was told."""
 
     state_cleanup_delay_ms: int = MINUTE_MS  # 0: at once
-    history_expire_ms: int = DAY_MS
+    history_expire_ms: int = 7 * DAY_MS
+    job_log_expire_ms: int = 7 * DAY_MS  # of each line, from when it was taken down
     savepoint_expire_ms: int = 7 * DAY_MS
     process_expire_ms: int = 30 * DAY_MS  # Amoro's self-optimizing.runtime-data-keep-time
     commit_deadline_ms: int = 60 * MINUTE_MS  # a commit that began earlier is refused

@@ -13,6 +13,10 @@ from headrace.model.text import Text
 
 SPEC_VERSION = 1
 REDACTED = "******"
+LOST_WORKERS_MAX = 10  # `job.lost-workers.max`, when a job says nothing else
+
+# Neither true, which Python takes for 1, nor "5", nor 5.0.
+WholeNumber = Annotated[int, Field(strict=True)]
 
 
 class Spec(BaseModel):
@@ -34,7 +38,7 @@ class PluginSpec(Spec):
 
 
 class PipelineSpec(Spec):
-    number: Annotated[int, Field(ge=1)]
+    number: Annotated[WholeNumber, Field(ge=1)]
     sources: Annotated[tuple[PluginSpec, ...], Field(min_length=1)]
     transforms: tuple[PluginSpec, ...] = ()  # in an order in which each one's inputs come before it
     sinks: Annotated[tuple[PluginSpec, ...], Field(min_length=1)]
@@ -42,13 +46,14 @@ class PipelineSpec(Spec):
 
 class EnvSpec(Spec):
     job_mode: Literal["BATCH", "STREAMING"] = "BATCH"
-    parallelism: Annotated[int, Field(ge=1)] = 1
-    checkpoint_interval_ms: Annotated[int, Field(ge=1)] | None = None
-    checkpoint_timeout_ms: Annotated[int, Field(ge=1)] | None = None
-    checkpoint_min_pause_ms: Annotated[int, Field(ge=0)] | None = None
-    checkpoint_retained: Annotated[int, Field(ge=1)] = 20  # completed ones, of each pipeline
-    retry_times: Annotated[int, Field(ge=0)] = 3
-    retry_interval_s: Annotated[int, Field(ge=0)] = 3
+    parallelism: Annotated[WholeNumber, Field(ge=1)] = 1
+    checkpoint_interval_ms: Annotated[WholeNumber, Field(ge=1)] | None = None
+    checkpoint_timeout_ms: Annotated[WholeNumber, Field(ge=1)] | None = None
+    checkpoint_min_pause_ms: Annotated[WholeNumber, Field(ge=0)] | None = None
+    checkpoint_retained: Annotated[WholeNumber, Field(ge=1)] = 20  # completed ones
+    retry_times: Annotated[WholeNumber, Field(ge=0)] = 3
+    retry_interval_s: Annotated[WholeNumber, Field(ge=0)] = 3
+    lost_workers_max: Annotated[WholeNumber, Field(ge=1)] = LOST_WORKERS_MAX  # without progress
     other: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])  # spark.*, flink.*
 
 

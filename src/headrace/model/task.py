@@ -38,7 +38,26 @@ class TaskKind(StrEnum):
     NOOP = "NOOP"  # nothing at all: what the protocol itself costs is measured with it
 
 
+class FailureCause(StrEnum):
+    """Why an attempt ended without success. Whoever decides that it did writes it down."""
+
+    ERROR = "ERROR"  # its worker said what failed, or it was given up while its worker lived
+    UNTOLD = "UNTOLD"  # its worker lives, no longer has it, and did not say how it ended
+    LOST = "LOST"  # its worker fell silent, or the worker's JVM ended
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"  # Java's memory was not enough: OutOfMemoryError
+    KILLED = "KILLED"  # the JVM was ended by SIGKILL, as the kernel does when memory runs out
+
+
 S = TaskStatus
+LOSSES = frozenset({FailureCause.LOST, FailureCause.OUT_OF_MEMORY, FailureCause.KILLED})
+UNEXPLAINED = LOSSES | {FailureCause.UNTOLD}  # nobody was left who could say what was to blame
+# What became of a worker's JVM, for people, if more is known than that it is gone.
+JVM_ENDS: Mapping[FailureCause, str] = {
+    FailureCause.OUT_OF_MEMORY: "ran out of memory (java.lang.OutOfMemoryError)",
+    FailureCause.KILLED: "was killed by SIGKILL, as the kernel does when memory runs out",
+}
+JVM_GONE = "has died, or its application was ended"
+POISON_WORKERS = 3  # an epoch that was running on so many as each was lost is not tried again
 ASSIGNED = frozenset({S.SCHEDULED, S.ACKED})
 ENDED = frozenset({S.SUCCESS, S.FAILED, S.CANCELED})
 OF_JOBS = frozenset({TaskKind.PIPELINE, TaskKind.SETTLE, TaskKind.FORGET})

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from headrace.model.groups.capacity import THREADS_MAX
-from headrace.model.task import Claim, Lane, TaskKind
+from headrace.model.task import Claim, FailureCause, Lane, TaskKind
 from headrace.model.text import Text
 
 PROTOCOL_VERSION = 4
@@ -90,6 +90,9 @@ class EpochPrepared(Message):
     epoch: int
     handles: Json  # by sink name
     ready: tuple[Text, ...] = ()  # sources whose last slice is in this epoch, or that have none
+    # Rows read in this epoch, by source name. A source of which nobody can tell is not in it; None:
+    # its worker does not count, and `rows_in` of its completion is all that is known.
+    read: dict[Text, Annotated[int, Field(ge=0, le=COUNT_MAX)]] | None = None
 
 
 class EpochCompleted(Message):
@@ -111,6 +114,8 @@ class TaskEnded(Message):
     outcome: Literal["SUCCESS", "SAVEPOINT", "FAILED", "CANCELED"]
     error: Text | None = None
     retry: bool = True  # False: the same would happen again, so don't
+    final: bool = False  # and no progress that was made before speaks against that (E7)
+    cause: FailureCause = FailureCause.ERROR  # of FAILED: another one when its JVM went with it
     result: Json | None = None
 
 
@@ -181,8 +186,12 @@ class Rung(Message):
 
 
 class Goodbye(Message):
-    """A worker stops cleanly: what it still holds goes to others at once."""
+    """A worker stops cleanly: what it still holds goes to others at once.
+
+    `cause`: its JVM died, and all that it held with it; None: nothing did.
+    """
 
     worker: Text
+    cause: FailureCause | None = None
     reports: Annotated[tuple[Report, ...], Field(max_length=REPORTS_PER_SYNC_MAX)] = ()
     lines: Annotated[tuple[LogLine, ...], Field(max_length=LINES_PER_SYNC_MAX)] = ()

@@ -38,13 +38,23 @@ class OpenEpoch(Message):
 class Restore(Message):
     """Where an execution begins."""
 
-    epoch: int = 0  # the last completed one
+    epoch: int = 0  # the last completed one, or a higher one: a restore skips ids
+    # The last one that really was completed, where `epoch` is not. None: it is, or an older
+    # coordinator does not say.
+    completed: int | None = None
     highest: int = -1  # the highest id there ever was: one that was aborted is not used again
     positions: Json = Field(default_factory=dict[str, JsonValue])
     ready: tuple[str, ...] = ()  # sources that have read everything
     written: dict[str, int] = Field(default_factory=dict[str, int])  # rows, by sink name
     open: tuple[OpenEpoch, ...] = ()  # in their order
+    # Above the last completed one: given up, so that no rows can be under their tokens. None: an
+    # older coordinator does not say, and any up to `highest` may be.
+    aborted: tuple[int, ...] | None = None
     savepoint: bool = False  # end with a savepoint, as soon as nothing is open
+
+    @property
+    def really_completed(self) -> int:
+        return self.epoch if self.completed is None else self.completed
 
 
 class PipelinePayload(Message):
@@ -68,6 +78,9 @@ class ForgetPayload(Message):
     pipelines: tuple[PipelineSpec, ...]
     secrets: Json = Field(default_factory=dict[str, JsonValue])
     up_to: int  # no epoch above it is touched: the job may have been restored by now
+    # By pipeline, of a job that can be restored: the last epoch that was completed. Rows of one
+    # between it and `up_to` are what stops a restore (E7), so their mark stays.
+    completed: dict[int, int] = Field(default_factory=dict[int, int])
     # Every incarnation that the store knows. What others left at the same targets, and did not
     # touch for `STRAY_GRACE_S`, has no owner. None: there are too many to say, and none is a stray.
     owners: tuple[str, ...] | None = None

@@ -25,10 +25,17 @@ from sqlalchemy import (
     update,
 )
 
-from headrace.model.task import Claim, Lane, TaskStatus
+from headrace.model.task import Claim, FailureCause, Lane, TaskStatus
 from headrace.store.prepared import Prepared, PreparedMany, Said, Statement, one_of
 from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks
-from headrace.store.task_rows import COLUMNS, Task, held, to_task
+from headrace.store.task_rows import (
+    COLUMNS,
+    Task,
+    held,
+    lost_workers_max_of,
+    retry_times_of,
+    to_task,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,16 +217,29 @@ def planned_by_group(
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """The latest attempt of a task, for people."""
+    """The latest attempt of a task, for people; and what the ones before it leave to be tried."""
 
     id: str
+    attempt: int
+    status: TaskStatus  # PLANNED: the next attempt waits, for its time or for a worker
     worker_id: str | None
     progress: Mapping[str, Any] | None
-    error: str | None
+    error: str | None  # of the attempt that failed last, also while the next one runs
+    failure_cause: FailureCause | None  # likewise
+    failed_at_ms: int | None  # likewise
+    not_before_ms: int  # the next attempt begins no sooner; 0: whenever a worker has a slot
+    failures: int  # errors that count against `retry_times`
+    retry_times: int  # 0: there is no second attempt, whatever the cause
+    losses: int  # workers lost in a row, which count against `lost_workers_max`
+    lost_workers_max: int
 
 
 _EXECUTIONS = Prepared(
-    select(tasks.c.id, tasks.c.attempt, tasks.c.worker_id, tasks.c.progress, tasks.c.error)
+    select(
+        *(tasks.c.id, tasks.c.attempt, tasks.c.status, tasks.c.worker_id, tasks.c.progress),
+        *(tasks.c.error, tasks.c.failure_cause, tasks.c.failed_at_ms, tasks.c.not_before_ms),
+        *(tasks.c.failures, tasks.c.losses, tasks.c.payload),
+    )
     .where(tasks.c.job_id == bindparam("job_id"), tasks.c.attempt > 0)
     .order_by(tasks.c.id)
 )
@@ -227,10 +247,35 @@ _EXECUTIONS = Prepared(
 
 def executions_of(conn: Connection, job_id: str) -> Mapping[str, Execution]:
     """By task id. A task nobody has claimed yet has none."""
-    return {
-        task: Execution(Claim(task, attempt).execution, *rest)
-        for task, attempt, *rest in _EXECUTIONS.rows(conn, {"job_id": job_id})
-    }
+    return {row[0]: _execution(*row) for row in _EXECUTIONS.rows(conn, {"job_id": job_id})}
+
+
+def _execution(task: str, attempt: int, status: str, *rest: Any) -> Execution:
+    worker, progress, error, cause, failed_at_ms, not_before_ms, failures, losses, payload = rest
+    return Execution(
+        Claim(task, attempt).execution,
+        attempt,
+        TaskStatus(status),
+        worker,
+        progress,
+        error,
+        None if cause is None else FailureCause(cause),
+        failed_at_ms,
+        not_before_ms,
+        failures,
+        retry_times_of(payload),
+        losses,
+        lost_workers_max_of(payload),
+    )
+
+
+_PROGRESS_OF = Prepared(select(tasks.c.progress).where(*held(bindparam("task"), bindparam("at"))))
+
+
+def progress_of(conn: Connection, claim: Claim) -> Mapping[str, Any]:
+    """What its worker last said of an attempt that has not ended; nothing, if it said nothing."""
+    row = _PROGRESS_OF.row(conn, {"task": claim.task, "at": claim.attempt})
+    return (row[0] if row else None) or {}
 
 
 def held_by(conn: Connection, worker_id: str) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, not_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, not_, or_, select, update
 
 from headrace.model.cleanup import CleanupStep
 from headrace.model.job import JOB_ENDED
@@ -18,15 +18,16 @@ from headrace.store.engine import insert_new
 from headrace.store.job_rows import JOB_COLUMNS, Job, to_job
 from headrace.store.prepared import Prepared
 from headrace.store.schema import (
+    WANTED_CLEANUP,
     cleanups,
     epochs,
-    job_logs,
     job_secrets,
     jobs,
     pipelines,
     ready_sources,
     tasks,
 )
+from headrace.store.sealed import names_of, of_cleanup, seal, unseal
 from headrace.store.tasks import delete as delete_task
 
 
@@ -43,13 +44,14 @@ class Cleanup:
     task_id: str | None  # of the last control task that was planned for it
     failures: int
     error: str | None
+    wanted_at_once: bool  # somebody asked for it to begin before it is due
 
 
 _COLUMNS = tuple(
     cleanups.c[name]
     for name in (
         *("incarnation", "job_id", "group_name", "step", "made_at_ms", "due_at_ms"),
-        *("targets_due_at_ms", "up_to", "task_id", "failures", "error"),
+        *("targets_due_at_ms", "up_to", "task_id", "failures", "error", "wanted_at_once"),
     )
 )
 _GET = Prepared(select(*_COLUMNS).where(cleanups.c.incarnation == bindparam("of")))
@@ -58,7 +60,7 @@ _LOCK = Prepared(
 )
 _DUE = Prepared(
     select(cleanups.c.incarnation)
-    .where(cleanups.c.due_at_ms <= bindparam("now_ms"))
+    .where(or_(cleanups.c.due_at_ms <= bindparam("now_ms"), WANTED_CLEANUP))
     .order_by(cleanups.c.due_at_ms, cleanups.c.incarnation)
     .limit(bindparam("most"))
 )
@@ -84,6 +86,7 @@ _UNRECORDED_ONE = Prepared(
 
 def _to_cleanup(row: Sequence[Any]) -> Cleanup:
     incarnation, job_id, group, step, *rest = row
+    rest[-1] = bool(rest[-1])
     return Cleanup(incarnation, job_id, group, CleanupStep(step), *rest)
 
 
@@ -126,8 +129,21 @@ def add_targets(
         targets_due_at_ms=due_at_ms,
         up_to=up_to,
         spec=dict(spec),
-        secrets=dict(secrets),
+        secrets=seal(conn, of_cleanup(key), secrets),
     )
+
+
+def put_secrets(conn: Connection, incarnation: str, secrets: Mapping[str, Any]) -> None:
+    """What its targets are reached with, once the job has ended."""
+    sealed = seal(conn, of_cleanup(incarnation), secrets)
+    mine = cleanups.c.incarnation == incarnation
+    conn.execute(update(cleanups).where(mine).values(secrets=sealed))
+
+
+def secret_names(conn: Connection, incarnation: str) -> Sequence[str]:
+    """Which secrets the record still has, by "<sink>.<option>"."""
+    row = _REACH.row(conn, {"of": incarnation})
+    return names_of(row[1]) if row else []
 
 
 def get(conn: Connection, incarnation: str) -> Cleanup | None:
@@ -171,9 +187,33 @@ def drop(conn: Connection, incarnation: str) -> None:
 
 
 def reach(conn: Connection, incarnation: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """What the job's targets are and the secrets to reach them, once the job's rows are gone."""
+    """The secrets to reach the job's targets, once it has ended; and what these targets are, once
+    its rows are gone."""
     spec, secrets = _REACH.row(conn, {"of": incarnation}) or (None, None)
-    return spec or {}, secrets or {}
+    return spec or {}, unseal(conn, of_cleanup(incarnation), secrets)
+
+
+_WANT_AT_ONCE = Prepared(
+    update(cleanups)
+    .where(
+        cleanups.c.incarnation == bindparam("of"),
+        cleanups.c.step == CleanupStep.STATE,
+        cleanups.c.task_id.is_(None),
+        cleanups.c.failures == 0,
+    )
+    .values(wanted_at_once=1)
+)
+
+
+def want_at_once(conn: Connection, incarnation: str) -> None:
+    """Ask for it to begin now. One that has begun, or failed, goes on as it was."""
+    _WANT_AT_ONCE.change(conn, {"of": incarnation})
+
+
+def begin_at_once(conn: Connection, begun: Cleanup) -> None:
+    """It was asked for, and is due as the record says now."""
+    dues = {"due_at_ms": begun.due_at_ms, "targets_due_at_ms": begun.targets_due_at_ms}
+    _change(conn, begun, wanted_at_once=0, **dues)
 
 
 def postpone(conn: Connection, found: Cleanup, *, due_at_ms: int) -> None:
@@ -224,9 +264,8 @@ def to_targets(
     *,
     up_to: int,
     spec: Mapping[str, Any],
-    secrets: Mapping[str, Any],
 ) -> None:
-    """Delete the job's rows. What its targets need to be cleaned, the record takes over."""
+    """Delete the job's rows. What its targets are, the record takes over."""
     _change(
         conn,
         found,
@@ -234,7 +273,6 @@ def to_targets(
         due_at_ms=found.targets_due_at_ms,
         up_to=up_to,
         spec=dict(spec),
-        secrets=dict(secrets),
         task_id=None,
         failures=0,
         error=None,
@@ -243,11 +281,10 @@ def to_targets(
 
 
 def delete_rows(conn: Connection, job_id: str, incarnation: str) -> None:
-    """All rows of a job that has ended: history and savepoints are not among them."""
+    """All rows of a job that has ended: history, savepoints and logs are not among them."""
     for rows in (tasks, epochs, pipelines, job_secrets):
         conn.execute(delete(rows).where(rows.c.job_id == job_id))
-    for rows in (ready_sources, job_logs):
-        conn.execute(delete(rows).where(rows.c.incarnation == incarnation))
+    conn.execute(delete(ready_sources).where(ready_sources.c.incarnation == incarnation))
     conn.execute(
         delete(jobs).where(
             jobs.c.id == job_id,

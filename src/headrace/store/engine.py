@@ -12,6 +12,7 @@ import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -23,8 +24,17 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from headrace.errors import BadSetting, StoreRefused, StoreUnavailable
+from headrace.clock import SystemClock
+from headrace.errors import (
+    BadSetting,
+    KeyRefused,
+    ProgramTooOld,
+    StoreBusy,
+    StoreRefused,
+    StoreUnavailable,
+)
 from headrace.store.faults import store_errors, where
+from headrace.store.keyring import KeyFile, Keyring, KeySource, own_file
 from headrace.store.prepared import execute
 from headrace.store.turns import Turns, turns_at
 
@@ -42,17 +52,34 @@ FORMS = "sqlite:///path/to/store.db or postgresql://user@host:5432/database"
 _WRITER = "headrace_writer"  # the execution option that makes a transaction a writer
 _TURNS = "headrace_turns"  # of an engine: how writers of this process take turns
 _WAIT_S = "headrace_wait_s"  # of an engine: how long a turn is waited for
+_KEYRING = "headrace_keyring"  # of an engine: the keys that its secrets are encrypted under
+_WRITES = "headrace_writes"  # of an engine: how its latest write went
+_CLOCK = SystemClock()
 
 
-def open_store(url: str, *, ttl_s: float = TTL_S) -> Engine:
+def open_store(url: str, *, ttl_s: float = TTL_S, keys: KeySource | None = None) -> Engine:
     """Open the store at `url` and prove that it answers and keeps what it is given.
 
     The schema is not looked at: `prepare_store` does that. The caller disposes of the engine.
+    `keys`: those of its secrets. Beside a SQLite store lies a file with one, unless another file
+    is named.
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "sqlite":
-        return _open_sqlite(parsed, ttl_s=ttl_s)
-    return _open_postgresql(parsed, ttl_s=ttl_s)
+        return _open_sqlite(parsed, ttl_s=ttl_s, keys=keys)
+    return _open_postgresql(parsed, ttl_s=ttl_s, keys=keys)
+
+
+def keyring_of(conn: Connection | Engine) -> Keyring:
+    """The keys that the store was opened with."""
+    engine = conn if isinstance(conn, Engine) else conn.engine
+    return engine.get_execution_options()[_KEYRING]
+
+
+def with_keyring(engine: Engine, keyring: Keyring) -> Engine:
+    """The same engine, for a store whose secrets are encrypted under these keys."""
+    engine.update_execution_options(**{_KEYRING: keyring})
+    return engine
 
 
 def is_sqlite(engine: Engine | Connection) -> bool:
@@ -67,7 +94,7 @@ def writing(engine: Engine) -> Generator[Connection]:
     same, so whoever repeats the work must find its own effect; `in_tx` repeats it.
     """
     with (
-        store_errors(engine),
+        _write_errors(engine),
         _turn(engine),
         engine.connect() as conn,
         conn.execution_options(**{_WRITER: True}).begin(),
@@ -92,8 +119,39 @@ def open_writer(engine: Engine) -> Connection:
 @contextmanager
 def writing_on(conn: Connection) -> Generator[None]:
     """As `writing`, on a connection that is kept. After a lost one it connects anew."""
-    with store_errors(conn.engine), _turn(conn.engine), conn.begin():
+    with _write_errors(conn.engine), _turn(conn.engine), conn.begin():
         yield
+
+
+@dataclass(slots=True)
+class _Writes:
+    failed_at_s: float | None = None  # the latest write, on the monotonic clock
+
+
+@contextmanager
+def _write_errors(engine: Engine) -> Generator[None]:
+    """As `store_errors`, and remember whether the store could be written."""
+    writes = _writes_of(engine)
+    try:
+        with store_errors(engine):
+            yield
+    except (StoreBusy, ProgramTooOld, KeyRefused):
+        raise  # it could be written, by others
+    except (StoreUnavailable, StoreRefused):
+        writes.failed_at_s = _CLOCK.monotonic_s()
+        raise
+    writes.failed_at_s = None
+
+
+def _writes_of(engine: Engine) -> _Writes:
+    """Of an engine that was not opened here, nothing is remembered."""
+    return engine.get_execution_options().get(_WRITES) or _Writes()
+
+
+def write_failed_s_ago(engine: Engine) -> float | None:
+    """How long ago the latest write of an engine failed; None: it did not, or there was none."""
+    failed_at_s = _writes_of(engine).failed_at_s
+    return None if failed_at_s is None else _CLOCK.monotonic_s() - failed_at_s
 
 
 def open_session(engine: Engine) -> psycopg.Connection[Any]:
@@ -158,7 +216,7 @@ def _parse(url: str) -> URL:
             raise BadSetting(f"a store can not be a {scheme!r} database; write it as {FORMS}")
 
 
-def _open_sqlite(url: URL, *, ttl_s: float) -> Engine:
+def _open_sqlite(url: URL, *, ttl_s: float, keys: KeySource | None) -> Engine:
     path = Path(str(url.database))
     _check_file(path)
     # For its owner only: it holds secrets. One that exists must not be opened here, since closing
@@ -174,8 +232,14 @@ def _open_sqlite(url: URL, *, ttl_s: float) -> Engine:
         pool_size=POOL_CONNECTIONS,
         max_overflow=POOL_OVERFLOW_CONNECTIONS,
         pool_timeout=ttl_s * WAIT_SHARE,
-        execution_options={_TURNS: turns_at(str(path)), _WAIT_S: ttl_s * LOCK_SHARE},
+        execution_options={
+            _TURNS: turns_at(str(path)),
+            _WAIT_S: ttl_s * LOCK_SHARE,
+            _WRITES: _Writes(),
+        },
     )
+    own = None if isinstance(keys, KeyFile) else own_file(path)
+    with_keyring(engine, Keyring(keys, own))
 
     @event.listens_for(engine, "connect")
     def set_up(dbapi: DBAPIConnection, _: ConnectionPoolEntry) -> None:
@@ -230,7 +294,7 @@ def _check_file(path: Path) -> None:
         )
 
 
-def _open_postgresql(url: URL, *, ttl_s: float) -> Engine:
+def _open_postgresql(url: URL, *, ttl_s: float, keys: KeySource | None) -> Engine:
     engine = create_engine(
         url,
         connect_args=_connect_args(url, ttl_s=ttl_s),
@@ -239,7 +303,9 @@ def _open_postgresql(url: URL, *, ttl_s: float) -> Engine:
         max_overflow=POOL_OVERFLOW_CONNECTIONS,
         pool_timeout=ttl_s * WAIT_SHARE,
         pool_pre_ping=True,  # after a restart of the server the first request is served, too
+        execution_options={_WRITES: _Writes()},
     )
+    with_keyring(engine, Keyring(keys))
     try:
         _check_server(engine)
     except BaseException:

@@ -20,7 +20,9 @@ class Epoch:
     status: EpochStatus
     plan: Mapping[str, Any]
     handles: Mapping[str, Any] | None
-    execution: str
+    execution: str  # that was last granted its plan, then prepared, then completed it
+    lost_on: Mapping[str, str]  # workers lost while it was running on them, with the cause
+    read: Mapping[str, int] | None = None  # rows, by source name; None: nobody counted them
 
 
 _EPOCH = (
@@ -30,6 +32,8 @@ _EPOCH = (
     epochs.c.plan,
     epochs.c.handles,
     epochs.c.execution,
+    epochs.c.lost_on,
+    epochs.c.read,
 )
 _AT = (
     epochs.c.incarnation == bindparam("incarnation_at"),
@@ -81,6 +85,24 @@ def highest(conn: Connection, incarnation: str, pipeline: int) -> int:
     return int(row[0]) if row and row[0] is not None else -1
 
 
+_ABORTED_AFTER = Prepared(
+    select(epochs.c.epoch)
+    .where(
+        *_AT[:2],
+        epochs.c.epoch > bindparam("epoch_at"),
+        epochs.c.status == EpochStatus.ABORTED,
+    )
+    .order_by(epochs.c.epoch)
+)
+
+
+def aborted_after(conn: Connection, at: EpochAt) -> Sequence[int]:
+    """Epochs of a pipeline above the last completed one that were given up, in their order. They
+    are few: each restore by hand gives up `OPEN_MAX` of them at most, and the next one that is
+    completed is above them all."""
+    return [epoch for (epoch,) in _ABORTED_AFTER.rows(conn, _at(at))]
+
+
 def open_one(conn: Connection, incarnation: str, pipeline: int) -> Epoch | None:
     """The oldest of them."""
     return next(iter(all_open(conn, incarnation, pipeline)), None)
@@ -106,6 +128,7 @@ _PREPARE = Prepared(
     .values(
         status=EpochStatus.PREPARED,
         handles=bindparam("found"),
+        read=bindparam("counted"),
         execution=bindparam("by"),
         prepared_at_ms=bindparam("now_ms"),
     )
@@ -153,8 +176,53 @@ def plan(
     )
 
 
-def prepare(conn: Connection, at: EpochAt, *, handles: Mapping[str, Any], now_ms: int) -> bool:
-    return _PREPARE.change(conn, {**_at(at), "found": dict(handles), "now_ms": now_ms}) == 1
+_GRANT_AGAIN = Prepared(
+    update(epochs)
+    .where(*_AT, epochs.c.status == EpochStatus.PLANNED)
+    .values(execution=bindparam("by"))
+)
+_LOSE = Prepared(
+    update(epochs)
+    .where(*_AT, or_(*(epochs.c.status == status for status in sorted(OPEN))))
+    .values(lost_on=bindparam("workers"))
+)
+_FORGIVE = Prepared(
+    update(epochs)
+    .where(
+        epochs.c.incarnation == bindparam("incarnation_at"),
+        or_(*(epochs.c.status == status for status in sorted(OPEN))),
+    )
+    .values(lost_on={})
+)
+
+
+def grant_again(conn: Connection, at: EpochAt) -> None:
+    """Another execution runs the plan of an earlier one from here on."""
+    _GRANT_AGAIN.change(conn, _at(at))
+
+
+def lose(conn: Connection, at: EpochAt, workers: Mapping[str, str]) -> None:
+    """Remember on which workers it was running as each was lost, for as long as it is open."""
+    _LOSE.change(conn, {**_at(at), "workers": dict(workers)})
+
+
+def forgive(conn: Connection, incarnation: str) -> None:
+    """Forget the workers that open epochs of a job were lost with: it is restored."""
+    _FORGIVE.change(conn, {"incarnation_at": incarnation})
+
+
+def prepare(
+    conn: Connection,
+    at: EpochAt,
+    *,
+    handles: Mapping[str, Any],
+    read: Mapping[str, int] | None = None,
+    now_ms: int,
+) -> bool:
+    """`read`: how many rows, by source name. Whoever completes the epoch need not know them."""
+    counted = None if read is None else dict(read)
+    values = {"found": dict(handles), "counted": counted, "now_ms": now_ms}
+    return _PREPARE.change(conn, {**_at(at), **values}) == 1
 
 
 def complete(conn: Connection, at: EpochAt, *, rows_in: int, rows_out: int, now_ms: int) -> bool:

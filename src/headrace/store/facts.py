@@ -1,4 +1,5 @@
-"""What the store says about itself: its id, and the oldest program that may write to it (L4).
+"""What the store says about itself: its id, the id of the key that its secrets are encrypted under,
+and the oldest program that may write to it (L4).
 
 A program has a level, a number that grows when programs before it could no longer understand
 what it writes. A migration which those could not live with raises the store's `oldest_program`
@@ -15,9 +16,10 @@ from headrace.errors import ProgramTooOld
 from headrace.store.faults import where
 from headrace.store.schema import facts
 
-PROGRAM_LEVEL = 3
+PROGRAM_LEVEL = 4
 OLDEST_PROGRAM = "oldest_program"
 STORE_ID = "store_id"
+ENCRYPTED_UNDER = "secret_key"  # the id of the key that secrets are encrypted under
 
 
 def store_id(conn: Connection) -> str:

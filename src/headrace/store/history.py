@@ -29,7 +29,7 @@ class Ended:
     started_at_ms: int | None
     ended_at_ms: int
     spec: Mapping[str, Any]  # without secrets
-    # Each: number, status, epoch, positions, rows_in, rows_out, commits, written, error.
+    # Each: number, status, epoch, positions, rows_in, rows_out, commits, written, read, error.
     pipelines: Sequence[Mapping[str, Any]]
 
     @property
@@ -61,9 +61,14 @@ _LATEST_RUN = Prepared(
     .limit(1)
 )
 _EXPIRE = Prepared(delete(history).where(history.c.ended_at_ms <= bindparam("until_ms")))
-_EXPIRED = Prepared(
-    select(history.c.incarnation).where(history.c.ended_at_ms <= bindparam("until_ms")).limit(1)
+_OLDEST = Prepared(
+    select(history.c.ended_at_ms)
+    .where(history.c.ended_at_ms <= bindparam("until_ms"))
+    .order_by(history.c.ended_at_ms)
+    .limit(1)
+    .offset(bindparam("skipped"))
 )
+EXPIRED_AT_ONCE_MAX = 1_000  # runs in one transaction, and those of the same millisecond
 
 
 def _to_ended(row: Sequence[Any]) -> Ended:
@@ -138,9 +143,11 @@ def latest_run(conn: Connection, incarnation: str) -> Ended | None:
 
 
 def any_expired(conn: Connection, *, until_ms: int) -> bool:
-    return _EXPIRED.row(conn, {"until_ms": until_ms}) is not None
+    return _OLDEST.row(conn, {"until_ms": until_ms, "skipped": 0}) is not None
 
 
 def expire(conn: Connection, *, until_ms: int) -> int:
-    """Forget what ended by then. Returns how many runs that were."""
-    return _EXPIRE.change(conn, {"until_ms": until_ms})
+    """Forget the oldest of what ended by then, as many as go at once. Returns how many."""
+    batch = {"until_ms": until_ms, "skipped": EXPIRED_AT_ONCE_MAX - 1}
+    (last_ms,) = _OLDEST.row(conn, batch) or (until_ms,)
+    return _EXPIRE.change(conn, {"until_ms": last_ms})

@@ -1,7 +1,8 @@
 """Log lines of jobs: what was said about each, by its workers and by whoever led.
 
 Each source counts its own lines, so that a line which is said twice is kept once, and a reader
-can ask for what each has said since. Lines go with the job's other rows.
+can ask for what each has said since. Lines outlive the job's other rows: they go when they are
+old, the oldest first when there are too many of them.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, tuple_
+from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, tuple_, update
 
 from headrace.store.inserts import insert_absent
 from headrace.store.prepared import Prepared, one_of
 from headrace.store.schema import job_logs, jobs
 
-LOG_LINES_KEPT = 1000  # of each job, the last ones
+LOG_LINES_KEPT = 10_000  # of each job, the last ones
+EXPIRED_AT_ONCE_MAX = 5_000  # lines in one transaction, and those of the same millisecond
 SOURCES_ASKED_MAX = 400  # in one statement: SQLite's depth of an expression has a limit
 
 
@@ -70,9 +72,29 @@ _FIRST_TOO_MANY = Prepared(
     .limit(1)
     .offset(bindparam("kept"))
 )
+_OLDEST = Prepared(
+    select(job_logs.c.taken_at_ms)
+    .where(job_logs.c.taken_at_ms <= bindparam("until_ms"))
+    .order_by(job_logs.c.taken_at_ms)
+    .limit(1)
+    .offset(bindparam("skipped"))
+)
+_BACK = Prepared(
+    select(job_logs.c.taken_at_ms)
+    .where(job_logs.c.taken_at_ms < bindparam("before_ms"))
+    .order_by(job_logs.c.taken_at_ms.desc())
+    .limit(1)
+    .offset(bindparam("skipped"))
+)
+_EXPIRE = Prepared(delete(job_logs).where(job_logs.c.taken_at_ms <= bindparam("until_ms")))
+_UNTIMED = Prepared(
+    update(job_logs).where(job_logs.c.taken_at_ms == 0).values(taken_at_ms=bindparam("now_ms"))
+)
 
 
-def add(conn: Connection, said: Mapping[tuple[str, str], Sequence[Line]]) -> Sequence[str]:
+def add(
+    conn: Connection, said: Mapping[tuple[str, str], Sequence[Line]], *, now_ms: int
+) -> Sequence[str]:
     """Keep lines, by incarnation and source. Returns the incarnations that have jobs.
 
     Lines of a job that is gone are nobody's: they never bring anything of it back (C1).
@@ -80,7 +102,7 @@ def add(conn: Connection, said: Mapping[tuple[str, str], Sequence[Line]]) -> Seq
     owners = sorted({incarnation for incarnation, _ in said})
     known: dict[str, str] = dict(_KNOWN.rows(conn, {"owners": owners}))
     rows = [
-        _row(incarnation, known[incarnation], line)
+        _row(incarnation, known[incarnation], line, now_ms=now_ms)
         for (incarnation, _), lines in said.items()
         if incarnation in known
         for line in lines
@@ -99,15 +121,14 @@ def note(conn: Connection, job_id: str, *, source: str, at_ms: int, level: str, 
     if found is None:
         return
     incarnation, number = found
-    insert_absent(
-        conn, job_logs, [_row(incarnation, job_id, Line(source, number, at_ms, level, text))]
-    )
+    line = Line(source, number, at_ms, level, text)
+    insert_absent(conn, job_logs, [_row(incarnation, job_id, line, now_ms=at_ms)])
     if number > LOG_LINES_KEPT:
         up_to = number - LOG_LINES_KEPT
         _FORGET.change(conn, {"of": incarnation, "by": source, "up_to": up_to})
 
 
-def _row(incarnation: str, job_id: str, line: Line) -> dict[str, str | int]:
+def _row(incarnation: str, job_id: str, line: Line, *, now_ms: int) -> dict[str, str | int]:
     return {
         "incarnation": incarnation,
         "source": line.source,
@@ -116,6 +137,7 @@ def _row(incarnation: str, job_id: str, line: Line) -> dict[str, str | int]:
         "at_ms": line.at_ms,
         "level": line.level,
         "text": line.text,
+        "taken_at_ms": now_ms,
     }
 
 
@@ -128,6 +150,24 @@ def trim(conn: Connection, incarnation: str, *, kept: int = LOG_LINES_KEPT) -> N
                 job_logs.c.incarnation == incarnation, tuple_(*_ORDER) <= tuple_(*oldest)
             )
         )
+
+
+def any_expired(conn: Connection, *, until_ms: int) -> bool:
+    return _OLDEST.row(conn, {"until_ms": until_ms, "skipped": 0}) is not None
+
+
+def expire(conn: Connection, *, until_ms: int, now_ms: int) -> int:
+    """Forget the oldest of those that were taken by then, as many as go at once."""
+    _UNTIMED.change(conn, {"now_ms": now_ms})  # taken by a program that did not know of it
+    batch = {"until_ms": until_ms, "skipped": EXPIRED_AT_ONCE_MAX - 1}
+    (last_ms,) = _OLDEST.row(conn, batch) or (until_ms,)
+    return _EXPIRE.change(conn, {"until_ms": last_ms})
+
+
+def taken_before(conn: Connection, before_ms: int, *, lines: int) -> int | None:
+    """When the line was taken that so many lines are newer than, back from then; None: fewer."""
+    found = _BACK.row(conn, {"before_ms": before_ms, "skipped": lines})
+    return found[0] if found else None
 
 
 def last(

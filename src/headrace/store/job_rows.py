@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import func
@@ -42,7 +42,13 @@ class Pipeline:
     rows_out: int
     commits: Mapping[str, Any]
     error: str | None
-    written: Mapping[str, int]
+    written: Mapping[str, int]  # rows, by sink name
+    read: Mapping[str, int] = field(default_factory=dict[str, int])  # rows, by source name
+    completed_epoch: int | None = None  # where `epoch` was put above it by a restore
+
+    @property
+    def really_completed(self) -> int:
+        return self.epoch if self.completed_epoch is None else self.completed_epoch
 
     def facts(self) -> dict[str, Any]:
         """As history and savepoints keep it."""
@@ -55,6 +61,7 @@ class Pipeline:
             "rows_out": self.rows_out,
             "commits": dict(self.commits),
             "written": dict(self.written),
+            "read": dict(self.read),
             "error": self.error,
         }
 

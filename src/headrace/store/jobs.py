@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import BigInteger, Connection, Text, bindparam, func, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Text,
+    bindparam,
+    delete,
+    func,
+    insert,
+    select,
+    update,
+)
 
 from headrace.model.job import JOB_ENDED, PIPELINE_ENDED, JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec
@@ -13,12 +23,13 @@ from headrace.store.engine import insert_new
 from headrace.store.job_rows import JOB_COLUMNS, Job, Pipeline, to_job, to_pipeline
 from headrace.store.prepared import Prepared
 from headrace.store.schema import OPEN_JOB, job_secrets, jobs, pipelines
+from headrace.store.sealed import Sealed, of_job, seal, unseal
 
 _BY_KEY = Prepared(select(*JOB_COLUMNS).where(jobs.c.submission_key == bindparam("key")))
 _BY_ID = Prepared(select(*JOB_COLUMNS).where(jobs.c.id == bindparam("id")))
 _SPEC = Prepared(select(jobs.c.spec).where(jobs.c.id == bindparam("id")))
 _SPEC_AND_SECRETS = Prepared(
-    select(jobs.c.spec, job_secrets.c.secrets)
+    select(jobs.c.spec, jobs.c.incarnation, job_secrets.c.secrets)
     .outerjoin(job_secrets, job_secrets.c.job_id == jobs.c.id)
     .where(jobs.c.id == bindparam("id"))
 )
@@ -47,13 +58,28 @@ def raw_spec(conn: Connection, job_id: str) -> Mapping[str, Any]:
 
 
 def spec_and_secrets_of(conn: Connection, job_id: str) -> tuple[JobSpec, Mapping[str, Any]]:
-    spec, secrets = _SPEC_AND_SECRETS.row(conn, {"id": job_id}) or (None, None)
-    return JobSpec.model_validate(spec, extra="ignore"), secrets or {}
+    """Of a job that has ended the secrets are gone: see `cleanups.reach`."""
+    row = _SPEC_AND_SECRETS.row(conn, {"id": job_id})
+    spec = JobSpec.model_validate(row[0] if row else None, extra="ignore")
+    return spec, unseal(conn, of_job(row[1]), row[2]) if row else {}
 
 
-def secrets_of(conn: Connection, job_id: str) -> Mapping[str, Any]:
-    found = select(job_secrets.c.secrets).where(job_secrets.c.job_id == job_id)
-    return conn.scalar(found) or {}
+def take_secrets(conn: Connection, job: Job) -> Sealed | None:
+    """Its secrets as they were stored, and are no longer."""
+    mine = job_secrets.c.job_id == job.id
+    stored = conn.scalar(select(job_secrets.c.secrets).where(mine))
+    if stored is not None:
+        conn.execute(delete(job_secrets).where(mine))
+    return stored
+
+
+def put_secrets(
+    conn: Connection, job_id: str, incarnation: str, secrets: Mapping[str, Any]
+) -> None:
+    """Those of a job that begins; it has none yet."""
+    sealed = seal(conn, of_job(incarnation), secrets)
+    if sealed is not None:
+        conn.execute(insert(job_secrets).values(job_id=job_id, secrets=dict(sealed)))
 
 
 def insert_job(
@@ -85,8 +111,7 @@ def insert_job(
     ):
         return False
     conn.execute(insert(pipelines), [_new(job_id, p.number, opening) for p in spec.pipelines])
-    if spec.secrets:
-        conn.execute(insert(job_secrets).values(job_id=job_id, secrets=spec.secrets))
+    put_secrets(conn, job_id, incarnation, spec.secrets)
     return True
 
 
@@ -258,11 +283,13 @@ _ADVANCE = Prepared(
     )
     .values(
         epoch=bindparam("completed"),
+        completed_epoch=None,
         positions=bindparam("reached"),
         rows_in=pipelines.c.rows_in + bindparam("read", type_=BigInteger()),
         rows_out=pipelines.c.rows_out + bindparam("wrote", type_=BigInteger()),
         commits=bindparam("made"),
         written=bindparam("in_sinks"),
+        read=bindparam("from_sources"),
     )
 )
 
@@ -278,6 +305,7 @@ def advance(
     rows_out: int,
     commits: Mapping[str, Any],
     written: Mapping[str, int],
+    read: Mapping[str, int],
 ) -> bool:
     """Record a completed epoch. Guarded by the last one, so twice is once; ids may be skipped."""
     changed = _ADVANCE.change(
@@ -291,6 +319,7 @@ def advance(
             "wrote": rows_out,
             "made": dict(commits),
             "in_sinks": dict(written),
+            "from_sources": dict(read),
         },
     )
     return changed == 1

@@ -7,8 +7,11 @@ that is killed leaves the store as it was, and of two starts the second finds no
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 from alembic import command
 from alembic.config import Config
@@ -20,7 +23,9 @@ from headrace.model.ids import Ids, RandomIds
 from headrace.store.engine import insert_new, is_sqlite, reading
 from headrace.store.facts import STORE_ID, check_program
 from headrace.store.faults import where
+from headrace.store.keyring import SecretKey
 from headrace.store.schema import facts
+from headrace.store.sealed import Place, Sealed, check_key, current_key, seal_under
 from headrace.store.tx import in_tx
 
 MIGRATIONS = Path(__file__).parent / "migrations"
@@ -37,13 +42,15 @@ def prepare_store(engine: Engine, *, ids: Ids | None = None) -> None:
 
     StoreRefused: the database is some other application's, or newer programs have changed it
     so that this one must not write to it. A store whose revision this program does not know,
-    but that still admits it, is used as it is: a rolling upgrade.
+    but that still admits it, is used as it is: a rolling upgrade. KeyRefused: it does not hold the
+    key of the store's secrets, or a PostgreSQL store was opened without any.
     """
     config = migrations_config()
     with reading(engine) as conn:
         # A first start that runs at this moment shows its tables between two of our questions,
         # so tables without a revision are judged under the lock only.
         if revision(conn) is not None and _is_prepared(conn, engine, config):
+            check_key(conn)
             return
     new_id = (ids or RandomIds()).new()  # outside: the transaction may run twice
     in_tx(engine, lambda conn: _migrate(conn, engine, config, new_id), stop=Event())
@@ -87,11 +94,20 @@ def _migrate(conn: Connection, engine: Engine, config: Config, new_id: str) -> N
     if not is_sqlite(conn):  # on SQLite the transaction itself is the lock
         _lock(conn)
     if _is_prepared(conn, engine, config):
+        check_key(conn)
         return
+    key = current_key(conn, made=revision(conn) is not None)
     config.attributes["connection"] = conn
+    config.attributes["secret_key"] = key.id
+    config.attributes["seal"] = partial(_sealed, key)
     command.upgrade(config, "head")
     insert_new(conn, facts, name=STORE_ID, value=new_id)
     log.info("store migrated", extra={"store": where(engine), "revision": revision(conn)})
+
+
+def _sealed(key: SecretKey, table: str, row: str, secrets: Mapping[str, Any]) -> Sealed:
+    """For a migration, which knows tables and no modules."""
+    return seal_under(key, Place(table, row), secrets)
 
 
 def _lock(conn: Connection) -> None:

@@ -15,6 +15,7 @@ from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.jobspec import JobSpec
 from headrace.store.engine import insert_new
 from headrace.store.job_rows import JOB_COLUMNS, Job, to_job
+from headrace.store.jobs import put_secrets
 from headrace.store.prepared import Prepared
 from headrace.store.schema import job_secrets, jobs, pipelines, tasks
 
@@ -30,6 +31,8 @@ class Start:
     rows_out: int
     commits: Mapping[str, Any]
     written: Mapping[str, int]
+    read: Mapping[str, int]
+    completed_epoch: int | None  # None: it is `epoch`
 
 
 _LOCKED = Prepared(select(*JOB_COLUMNS).where(jobs.c.id == bindparam("of")).with_for_update())
@@ -104,5 +107,4 @@ def begin_again(
     )
     created = {"job_id": job.id, "status": PipelineStatus.CREATED}
     conn.execute(insert(pipelines), [{**created, **asdict(start)} for start in starts])
-    if spec.secrets:
-        conn.execute(insert(job_secrets).values(job_id=job.id, secrets=spec.secrets))
+    put_secrets(conn, job.id, job.incarnation, spec.secrets)

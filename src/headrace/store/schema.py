@@ -23,10 +23,11 @@ from sqlalchemy import (
 from headrace.model.cleanup import CleanupStep
 from headrace.model.epoch import EpochKind, EpochStatus
 from headrace.model.job import JOB_ENDED, JobStatus, PipelineStatus
-from headrace.model.task import ASSIGNED, ENDED, Lane, TaskKind, TaskStatus
+from headrace.model.task import ASSIGNED, ENDED, FailureCause, Lane, TaskKind, TaskStatus
 from headrace.store.naming import metadata, one_of, partial_index
 
-# What the store says about itself: its id, and the oldest program that may write to it (L4).
+# What the store says about itself: its id, the id of its secrets' key, and the oldest program that
+# may write to it (L4).
 facts = Table(
     "facts",
     metadata,
@@ -44,6 +45,11 @@ leases = Table(
     Column("renewals", Integer, nullable=False),
     # Whether the holder had the take-over hint: only then does a free hint mean that it is dead.
     Column("hinted", Integer, nullable=False),
+    # The leader's time when it last renewed, and by how much that is ahead of its wall clock.
+    Column("clock_ms", BigInteger, nullable=False, server_default=text("0")),  # 0: never told
+    Column("offset_ms", BigInteger, nullable=False, server_default=text("0")),
+    # When a leader last found its clock set ahead: what looks old then need not be. 0: never.
+    Column("set_ahead_at_ms", BigInteger, nullable=False, server_default=text("0")),
     # Makes `epoch` a key column: a takeover waits for FOR KEY SHARE, a renewal does not.
     UniqueConstraint("name", "epoch"),
 )
@@ -77,7 +83,8 @@ jobs = Table(
     Index("ix_jobs_restore_key", "restore_key", unique=True),
 )
 
-# Values of sensitive options. Nothing reads this but an assignment; gone with the job's rows.
+# Values of sensitive options, encrypted. Nothing reads this but an assignment; the transaction that
+# ends the job deletes it, and what cleaning its targets needs moves into the cleanup record.
 job_secrets = Table(
     "job_secrets",
     metadata,
@@ -100,6 +107,10 @@ pipelines = Table(
     Column("commits", JSON, nullable=False),  # by sink name, of the last epoch: table, snapshot
     Column("error", Text),
     Column("written", JSON, nullable=False, server_default=text("'{}'")),  # rows, by sink name
+    Column("read", JSON, nullable=False, server_default=text("'{}'")),  # rows, by source name
+    # The last one that really was completed, where a restore has put `epoch` above it. NULL: it is
+    # `epoch`.
+    Column("completed_epoch", Integer),
     CheckConstraint(f"status IN {one_of(PipelineStatus)}", name="status"),
 )
 
@@ -114,12 +125,17 @@ epochs = Table(
     Column("status", Text, nullable=False),
     Column("plan", JSON, nullable=False),
     Column("handles", JSON(none_as_null=True)),
-    Column("execution", Text, nullable=False),  # that planned, then prepared, then completed it
+    # That was last granted its plan, then prepared, then completed it.
+    Column("execution", Text, nullable=False),
     Column("rows_in", BigInteger),
     Column("rows_out", BigInteger),
     Column("planned_at_ms", BigInteger, nullable=False),
     Column("prepared_at_ms", BigInteger),
     Column("ended_at_ms", BigInteger),
+    # Rows by source name, from when it is prepared; a source that was not counted is not in it.
+    Column("read", JSON(none_as_null=True)),
+    # Workers that were lost while it was running on them, by id: the cause (see FailureCause).
+    Column("lost_on", JSON, nullable=False, server_default=text("'{}'")),
     CheckConstraint(f"status IN {one_of(EpochStatus)}", name="status"),
     CheckConstraint(f"kind IN {one_of(EpochKind)}", name="kind"),
     CheckConstraint(
@@ -174,13 +190,16 @@ cleanups = Table(
     Column("up_to", Integer, nullable=False, server_default=text("0")),  # its highest epoch
     # Of the job, from when its own rows are gone: what its targets are, and how to reach them.
     Column("spec", JSON(none_as_null=True)),
-    Column("secrets", JSON(none_as_null=True)),  # nothing reads this but an assignment
+    # Of its sinks, encrypted, from the end of the job on; nothing reads this but an assignment.
+    Column("secrets", JSON(none_as_null=True)),
     Column("task_id", Text),  # the last task that was planned for it
     Column("failures", Integer, nullable=False, server_default=text("0")),
     Column("error", Text),
+    Column("wanted_at_once", Integer, nullable=False, server_default=text("0")),
     CheckConstraint(f"step IN {one_of(CleanupStep)}", name="step"),
     Index("ix_cleanups_due_at_ms", "due_at_ms"),
     Index("ix_cleanups_job_id", "job_id"),
+    partial_index("ix_cleanups_wanted", "incarnation", where="wanted_at_once = 1"),
 )
 
 # How each run of a job ended. Written with its end; the only thing that is left of most jobs.
@@ -206,7 +225,8 @@ history = Table(
     Index("ix_history_ended_at_ms", "ended_at_ms"),
 )
 
-# What was said while a job ran, by its workers and by the leader; the last lines of each.
+# What was said while a job ran, by its workers and by the leader; the last lines of each. They
+# outlive the job's other rows.
 job_logs = Table(
     "job_logs",
     metadata,
@@ -219,7 +239,10 @@ job_logs = Table(
     Column("at_ms", BigInteger, nullable=False),
     Column("level", Text, nullable=False),
     Column("text", Text, nullable=False),
+    # On the leader's clock, by which they expire: that of a worker may be wrong by years.
+    Column("taken_at_ms", BigInteger, nullable=False, server_default=text("0")),
     Index("ix_job_logs_incarnation_at_ms", "incarnation", "at_ms"),
+    Index("ix_job_logs_taken_at_ms", "taken_at_ms"),
 )
 
 tasks = Table(
@@ -234,6 +257,7 @@ tasks = Table(
     Column("payload", JSON, nullable=False),
     Column("status", Text, nullable=False),
     Column("attempt", Integer, nullable=False, server_default=text("0")),
+    # That count: of a pipeline, errors since an epoch with rows was last completed.
     Column("failures", Integer, nullable=False, server_default=text("0")),
     Column("stop", Integer, nullable=False, server_default=text("0")),  # its worker is to stop it
     Column("not_before_ms", BigInteger, nullable=False, server_default=text("0")),
@@ -247,15 +271,19 @@ tasks = Table(
     Column("scheduled_at_ms", BigInteger),
     Column("ended_at_ms", BigInteger),
     Column("pause_ms", BigInteger, nullable=False, server_default=text("0")),  # to not_before_ms
-    Column("failed_at_ms", BigInteger),  # the last failure that `failures` counts
+    Column("failed_at_ms", BigInteger),  # when an attempt last failed
     Column("table_id", Text),  # of a task for one table
     Column("process_id", Text),  # of its process, if it belongs to one
     Column("number", Integer),  # among the rewrite tasks of its process
     # 0: it waits for its table's share of the group; nobody may claim it before (see grants).
     Column("granted", Integer, nullable=False, server_default=text("1")),
+    Column("failure_cause", Text),  # of the attempt that failed last; `error` is its reason
+    # Workers of a pipeline that were lost in a row, without a completed epoch in between.
+    Column("losses", Integer, nullable=False, server_default=text("0")),
     CheckConstraint(f"status IN {one_of(TaskStatus)}", name="status"),
     CheckConstraint(f"lane IN {one_of(Lane)}", name="lane"),
     CheckConstraint(f"kind IN {one_of(TaskKind)}", name="kind"),
+    CheckConstraint(f"failure_cause IN {one_of(FailureCause)}", name="failure_cause"),
     CheckConstraint(
         f"(ended_at_ms IS NULL) = (status NOT IN {one_of(ENDED)})", name="ended_when_terminal"
     ),
@@ -295,4 +323,5 @@ workers = Table(
 # parameter instead can't know that the index holds all the rows.
 PLANNED_TASK = text("tasks.status = 'PLANNED'")
 ASSIGNED_TASK = text(f"tasks.status IN {one_of(ASSIGNED)}")
+WANTED_CLEANUP = text("cleanups.wanted_at_once = 1")
 OPEN_JOB = text(f"jobs.status NOT IN {one_of(JOB_ENDED)}")

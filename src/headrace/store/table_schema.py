@@ -43,7 +43,7 @@ catalogs = Table(
     Index("ix_catalogs_due_at_ms", "due_at_ms"),
 )
 
-# Values of sensitive properties. Nothing reads this but an assignment.
+# Values of sensitive properties, encrypted. Nothing reads this but an assignment.
 catalog_secrets = Table(
     "catalog_secrets",
     metadata,
@@ -162,5 +162,6 @@ blockers = Table(
 
 # Conditions of the partial indexes, word for word.
 RUNNING_PROCESS = text("processes.status = 'RUNNING'")
+LEFTOVERS_OF_PROCESS = text("processes.leftovers = 1")
 BUSY_TABLE = text("lake_tables.status <> 'IDLE'")
 WANTED_TABLE = text("lake_tables.wanted_type IS NOT NULL")

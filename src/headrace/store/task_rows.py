@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.model.task import Claim, Lane, TaskKind, TaskStatus
+from headrace.model.jobspec import LOST_WORKERS_MAX
+from headrace.model.task import Claim, FailureCause, Lane, TaskKind, TaskStatus
 from headrace.store.schema import ASSIGNED_TASK, tasks
 
 
@@ -21,14 +22,16 @@ class Task:
     payload: Mapping[str, Any]
     status: TaskStatus
     attempt: int
-    failures: int
+    failures: int  # that count; of a pipeline, errors since an epoch with rows was last completed
     stop: bool
     worker_id: str | None
     assigned: tuple[int, int] | None  # term and number of the answer that carried it
-    error: str | None = None
+    error: str | None = None  # of the attempt that failed last
     table_id: str | None = None
     process_id: str | None = None
     number: int | None = None
+    losses: int = 0  # workers of a pipeline lost in a row, since an epoch was last completed
+    failure_cause: FailureCause | None = None  # of the attempt that failed last
 
     @property
     def claim(self) -> Claim:
@@ -52,7 +55,7 @@ NO_TABLE = OfTable()
 _READ = (
     *("id", "kind", "lane", "group_name", "job_id", "pipeline", "payload", "status", "attempt"),
     *("failures", "stop", "worker_id", "assigned_term", "assigned_number", "error"),
-    *("table_id", "process_id", "number"),
+    *("table_id", "process_id", "number", "losses", "failure_cause"),
 )
 COLUMNS = tuple(tasks.c[name] for name in _READ)
 
@@ -60,7 +63,7 @@ COLUMNS = tuple(tasks.c[name] for name in _READ)
 def to_task(row: tuple[Any, ...]) -> Task:
     """From a row of COLUMNS."""
     task_id, kind, lane, group, job_id, pipeline, payload, status, *rest = row
-    attempt, failures, stop, worker_id, term, answer, error, *of_table = rest
+    attempt, failures, stop, worker_id, term, answer, error, *of_table, losses, cause = rest
     return Task(
         task_id,
         TaskKind(kind),
@@ -77,7 +80,19 @@ def to_task(row: tuple[Any, ...]) -> Task:
         None if term is None else (term, answer),
         error,
         *of_table,
+        losses=losses,
+        failure_cause=None if cause is None else FailureCause(cause),
     )
+
+
+def retry_times_of(payload: Mapping[str, Any]) -> int:
+    """How many errors of its attempts a task forgives; 0: there is one attempt only."""
+    return int(payload.get("retry_times", 0))
+
+
+def lost_workers_max_of(payload: Mapping[str, Any]) -> int:
+    """How many workers of a pipeline may be lost in a row, the last of them being the end."""
+    return int(payload.get("lost_workers_max", LOST_WORKERS_MAX))
 
 
 def held(claim_task: Any, claim_attempt: Any) -> tuple[Any, ...]:

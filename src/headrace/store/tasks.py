@@ -26,7 +26,7 @@ from sqlalchemy import (
 )
 from sqlalchemy import delete as delete_from
 
-from headrace.model.task import ENDED, Claim, Lane, TaskKind, TaskStatus
+from headrace.model.task import ENDED, Claim, FailureCause, Lane, TaskKind, TaskStatus
 from headrace.store.prepared import Prepared, PreparedMany, Said, one_of
 from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks, workers
 from headrace.store.task_rows import COLUMNS, NO_TABLE, OfTable, Task, held, to_task
@@ -83,7 +83,6 @@ def plan(
 
 
 _BY_ID = Prepared(select(*COLUMNS).where(tasks.c.id == bindparam("id")))
-_FAILED_AT = Prepared(select(tasks.c.failed_at_ms).where(tasks.c.id == bindparam("id")))
 _OF_JOB = Prepared(
     select(*COLUMNS).where(tasks.c.job_id == bindparam("job_id")).order_by(tasks.c.id)
 )
@@ -92,12 +91,6 @@ _OF_JOB = Prepared(
 def get(conn: Connection, task_id: str) -> Task | None:
     row = _BY_ID.row(conn, {"id": task_id})
     return to_task(row) if row else None
-
-
-def failed_at_ms(conn: Connection, task_id: str) -> int | None:
-    """When an attempt of it last failed."""
-    row = _FAILED_AT.row(conn, {"id": task_id})
-    return row[0] if row else None
 
 
 def of_job(conn: Connection, job_id: str) -> Sequence[Task]:
@@ -130,6 +123,7 @@ def _finish(said: Said) -> Update:
         .values(
             status=said["to"],
             error=said["because"],
+            failure_cause=said["cause"],
             result=said["found"],
             ended_at_ms=said["now_ms"],
         )
@@ -143,6 +137,7 @@ _FINISH = PreparedMany(
     at=Integer(),
     to=Text(),
     because=Text(),
+    cause=Text(),
     found=JSON(none_as_null=True),
     now_ms=BigInteger(),
 )
@@ -154,6 +149,7 @@ class End:
     status: TaskStatus
     error: str | None = None
     result: Mapping[str, Any] | None = None
+    cause: FailureCause | None = None
 
 
 def finish(conn: Connection, ends: Sequence[End], *, now_ms: int) -> None:
@@ -171,6 +167,7 @@ def finish(conn: Connection, ends: Sequence[End], *, now_ms: int) -> None:
                 "at": end.claim.attempt,
                 "to": end.status,
                 "because": end.error,
+                "cause": end.cause,
                 "found": dict(end.result) if end.result is not None else None,
                 "now_ms": now_ms,
             }
@@ -189,6 +186,8 @@ _GIVE_BACK = Prepared(
         assigned_number=None,
         progress=None,
         failures=bindparam("counted", type_=Integer()),
+        losses=bindparam("lost", type_=Integer()),
+        failure_cause=func.coalesce(bindparam("cause", type_=Text()), tasks.c.failure_cause),
         failed_at_ms=func.coalesce(bindparam("fell_ms", type_=BigInteger()), tasks.c.failed_at_ms),
         error=func.coalesce(bindparam("because", type_=Text()), tasks.c.error),
         not_before_ms=bindparam("begin_ms"),
@@ -202,26 +201,43 @@ class Failure:
     """Why an attempt is given back, and what that makes of its task."""
 
     error: str
-    count: int  # failures with this one, as far as they still count
+    cause: FailureCause
+    failures: int  # with this one, if it is one that counts so
+    losses: int  # likewise
     at_ms: int
     pause_ms: int
 
 
 def give_back(conn: Connection, task: Task, failure: Failure | None = None) -> bool:
-    """Let somebody else claim the task. A failure counts against its retries; being lost does too.
+    """Let somebody else claim the task.
 
     It can't be counted twice for one attempt, because the guard lets one write through.
     """
     given = {
         "task": task.id,
         "at": task.attempt,
-        "counted": failure.count if failure else task.failures,
+        "counted": failure.failures if failure else task.failures,
+        "lost": failure.losses if failure else task.losses,
+        "cause": failure and failure.cause,
         "fell_ms": failure and failure.at_ms,
         "because": failure and failure.error,
         "begin_ms": failure.at_ms + failure.pause_ms if failure else 0,
         "pause": failure.pause_ms if failure else 0,
     }
     return _GIVE_BACK.change(conn, given) == 1
+
+
+_PROGRESSED = Prepared(
+    update(tasks)
+    .where(*held(bindparam("task"), bindparam("at")))
+    .values(failures=bindparam("counted", type_=Integer()), losses=0)
+)
+
+
+def progressed(conn: Connection, task: Task, *, failures: int) -> None:
+    """An epoch was completed: no lost worker counts any more, and of the errors so many do."""
+    if (task.failures, task.losses) != (failures, 0):  # rarely so: this is part of every epoch
+        _PROGRESSED.change(conn, {"task": task.id, "at": task.attempt, "counted": failures})
 
 
 _DELETE = Prepared(delete_from(tasks).where(tasks.c.id == bindparam("id")))

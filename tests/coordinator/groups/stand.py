@@ -33,7 +33,7 @@ from tests.coordinator.desk import Desk
 
 GRACE_S = 300
 GROUP = "g"
-WAIT_S = 10.0
+WAIT_S = 120.0
 
 
 @dataclass(slots=True)

@@ -42,7 +42,7 @@ def test_a_leader_killed_between_intent_and_record_leaves_one_worker(
     care.decide()
     care.launching.run()
     with pytest.raises(Died):
-        care.launching.wait(10)
+        care.launching.wait(120)
     assert care.there().step is LaunchStep.INTENDED
     disarm_all()
 

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
+from headrace.api.table_views import process_view
 from headrace.coordinator.tables.committing import CONFLICT_WAIT_MAX_MS
 from headrace.errors import IllegalTransition
 from headrace.model.tables.backoff import FILE_FAILURES_MAX
@@ -19,6 +20,13 @@ from tests.coordinator.tables.lakes import PENDING, SNAPSHOT, a_plan, rewritten
 from tests.coordinator.tables.stand import NEW_SNAPSHOT, WORKER, Bench
 
 T, P, S, K = TableStatus, ProcessStatus, TaskStatus, TaskKind
+
+
+def sizes_after(bench: Bench, process: str) -> tuple[int | None, int | None]:
+    """As people see them."""
+    with reading(bench.desk.store) as conn:
+        view = process_view(conn, bench.lakes.read_process(process))
+    return view.files_after, view.bytes_after
 
 
 def test_a_plan_becomes_a_process_with_its_tasks_and_the_tables_status(bench: Bench) -> None:
@@ -117,6 +125,7 @@ def test_a_commit_ends_the_process_and_moves_the_clocks_of_its_partitions(bench:
     assert bench.lakes.column(bench.table, "clocks") == {"0/": [now_ms, None, None, now_ms]}
     assert table.due_at_ms <= now_ms
     assert table.pointer is None
+    assert sizes_after(bench, process) == (0, 4), "as the rewrites say, each 0 files and a byte"
 
 
 def test_bins_that_conflict_are_planned_again_and_what_they_staged_goes(bench: Bench) -> None:
@@ -129,6 +138,17 @@ def test_bins_that_conflict_are_planned_again_and_what_they_staged_goes(bench: B
     assert found.status is P.SUCCESS
     assert found.leftovers
     assert bench.lakes.column(bench.table, "clocks") == {}, "its partitions are not done with"
+    left = a_plan().tasks[1][1]
+    assert sizes_after(bench, process) == (len(left.paths), 3 + left.bytes), "one is as it was"
+
+
+def test_what_nobody_can_tell_of_a_commit_is_not_guessed(bench: Bench) -> None:
+    process = bench.plan()
+    bench.rewrite()
+
+    bench.commit(already=True)
+
+    assert sizes_after(bench, process) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from headrace.model.groups.properties import launch_properties, table_defaults
 from headrace.model.ids import Ids
 from headrace.model.names import check_name
 from headrace.model.tables.schedule import SchedulingPolicy
-from headrace.store import group_users, groups, lake_lists, resources, wake, workers
+from headrace.store import group_users, groups, lake_lists, leases, resources, wake, workers
 from headrace.store.groups import EXTERNAL, Group
 from headrace.store.resources import Resource
 from headrace.store.tx import in_tx
@@ -241,7 +241,8 @@ class GroupCommands:
 
     def _evaluate_again(self, conn: Connection, name: str) -> None:
         """Its tables have other defaults from now on."""
-        lake_lists.evaluate_again(conn, group=name, now_ms=self._clock.wall_ms())
+        at_once_ms = leases.at_once_ms(conn, now_ms=self._clock.wall_ms())
+        lake_lists.evaluate_again(conn, group=name, now_ms=at_once_ms)
 
     def _check_properties(
         self, name: str, container: str, properties: Mapping[str, str], memory_mb: int

@@ -125,6 +125,7 @@ class Admission:
                 payload={
                     "retry_times": env.retry_times,
                     "retry_interval_s": env.retry_interval_s,
+                    "lost_workers_max": env.lost_workers_max,
                     "retained": env.checkpoint_retained,
                     "checkpoint_timeout_ms": env.checkpoint_timeout_ms,
                     "commit_deadline_s": self._retention.commit_deadline_s,

@@ -12,12 +12,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import ValidationError
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from headrace.clock import Clock
 from headrace.coordinator.reconcile.ending import end_again, sweep_unrecorded
+from headrace.coordinator.settlement import begin_at_once
 from headrace.errors import Fenced, Unavailable
 from headrace.model.cleanup import CleanupStep, Retention, retry_pause_ms
 from headrace.model.ids import Ids
@@ -56,13 +56,16 @@ class Cleaning:
 
     def due(self, conn: Connection, key: str) -> bool:
         found = cleanups.get(conn, key)
-        return found is None or found.due_at_ms <= self._clock.wall_ms()
+        return found is None or found.wanted_at_once or found.due_at_ms <= self._clock.wall_ms()
 
     def reconcile(self, conn: Connection, key: str) -> None:
         found = cleanups.lock(conn, key)
         if found is None:
             self._sweep(conn, key)
-        elif found.due_at_ms <= self._clock.wall_ms():
+            return
+        if found.wanted_at_once:
+            found = begin_at_once(conn, found, now_ms=self._clock.wall_ms())
+        if found.due_at_ms <= self._clock.wall_ms():
             self._carry_out(conn, found)
 
     def _carry_out(self, conn: Connection, found: Cleanup) -> None:
@@ -122,8 +125,8 @@ class Cleaning:
         given = job.run > 1 or any(p.task_id is not None for p in pipelines)
         began = given and len(untouched) < len(pipelines)
         seam("before state is deleted")
-        spec, secrets = _without(jobs.raw_spec(conn, job.id), untouched), _sink_secrets(conn, job)
-        cleanups.to_targets(conn, found, up_to=up_to, spec=spec, secrets=secrets)
+        spec = _without(jobs.raw_spec(conn, job.id), untouched)
+        cleanups.to_targets(conn, found, up_to=up_to, spec=spec)
         if not began:  # no worker ever had it, so there is nothing at its targets
             cleanups.drop(conn, found.incarnation)
         seam("state deleted, in transaction")
@@ -192,16 +195,6 @@ def _without(spec: Mapping[str, Any], untouched: Collection[int]) -> Mapping[str
         return spec
     kept = [p for p in spec.get("pipelines", ()) if p.get("number") not in untouched]
     return {**spec, "pipelines": kept}
-
-
-def _sink_secrets(conn: Connection, job: Job) -> Mapping[str, Any]:
-    """Those that are still needed: the shorter a secret is kept, the better."""
-    try:
-        spec, secrets = jobs.spec_and_secrets_of(conn, job.id)
-    except ValidationError:  # of a newer program, which may read it: but not without its secrets
-        return jobs.secrets_of(conn, job.id)
-    sinks = tuple(f"{sink.name}." for pipeline in spec.pipelines for sink in pipeline.sinks)
-    return {path: value for path, value in secrets.items() if path.startswith(sinks)}
 
 
 def _facts(job_id: str, incarnation: str) -> dict[str, object]:

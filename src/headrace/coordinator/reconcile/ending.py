@@ -1,20 +1,28 @@
-"""The end of a job: all that its last transaction leaves behind (C2, C3).
+"""The end of a job: all that its last transaction leaves behind (C2, C3), and what it takes along.
 
 Its history, what a restore needs, and the record of what is to be deleted are written with the
 terminal status, so whoever sees that status finds them, and whoever leads next goes on from them.
+Secrets go with it, but for those of the sinks: the record has them for as long as it stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from headrace.coordinator.reconcile.saving import completed, keep
+from headrace.errors import Refused
 from headrace.model.cleanup import Retention
 from headrace.store import cleanups, history, jobs, savepoints, tasks
 from headrace.store.history import Ended
 from headrace.store.jobs import Job, Pipeline
+from headrace.store.sealed import of_job, unseal
+
+log = logging.getLogger(__name__)
 
 
 def end(conn: Connection, job_id: str, pipelines: Sequence[Pipeline], retention: Retention) -> None:
@@ -35,13 +43,40 @@ def end_again(conn: Connection, job: Job) -> None:
 def record_cleanup(conn: Connection, job: Job, retention: Retention) -> bool:
     """Record that the state of a job that has ended is to go. False: it is recorded already."""
     ended_at_ms = _ended_at_ms(job)
-    return cleanups.add(
+    added = cleanups.add(
         conn,
         job,
         due_at_ms=ended_at_ms + retention.state_cleanup_delay_ms,
         targets_due_at_ms=ended_at_ms + max(retention.marks_kept_ms, _marks_needed_ms(conn, job)),
         now_ms=ended_at_ms,
     )
+    secrets = _sink_secrets(conn, job, _taken(conn, job))
+    if added:
+        cleanups.put_secrets(conn, job.incarnation, secrets)
+    return added
+
+
+def _taken(conn: Connection, job: Job) -> Mapping[str, Any]:
+    """Its secrets, which the job has no longer. A job ends also when they can't be decrypted: the
+    cleanup of its targets then says which ones are missing."""
+    stored = jobs.take_secrets(conn, job)
+    try:
+        return unseal(conn, of_job(job.incarnation), stored)
+    except Refused as error:
+        log.warning("secrets of an ended job are lost", extra={"job": job.id, "reason": str(error)})
+        return {}
+
+
+def _sink_secrets(conn: Connection, job: Job, secrets: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those that are still needed: the shorter a secret is kept, the better."""
+    if not secrets:
+        return secrets
+    try:
+        spec = jobs.spec_of(conn, job.id)
+    except ValidationError:  # of a newer program, which may read it: but not without its secrets
+        return secrets
+    sinks = tuple(f"{sink.name}." for pipeline in spec.pipelines for sink in pipeline.sinks)
+    return {path: value for path, value in secrets.items() if path.startswith(sinks)}
 
 
 def _marks_needed_ms(conn: Connection, job: Job) -> int:

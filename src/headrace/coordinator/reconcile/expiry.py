@@ -1,4 +1,4 @@
-"""What is kept for a while, and then no longer: history, savepoints, ended work for tables."""
+"""What is kept for a while, and then no longer: history, logs, savepoints, work for tables."""
 
 from __future__ import annotations
 
@@ -9,13 +9,25 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from headrace.clock import Clock
-from headrace.model.cleanup import Retention
+from headrace.model.cleanup import JOB_LOG_LINES_MAX, Retention
 from headrace.model.tables.schedule import OCCUPATION_WINDOW_MS
-from headrace.store import blockers, history, processes, savepoints, table_tasks
+from headrace.store import (
+    blockers,
+    history,
+    job_logs,
+    leases,
+    processes,
+    savepoints,
+    table_tasks,
+)
 
 log = logging.getLogger(__name__)
 
 TASKS_INTERVAL_S = 60.0  # after a look for ended tasks that found none: it reads all of them
+COUNT_INTERVAL_S = 60.0  # between two counts of all log lines
+NOTHING_IS_OLD_MS = 0  # before all times
+LATEST_MS = 2**62  # later than any line, also after the clock was set back
+COUNTED_AT_ONCE = 50_000  # log lines in one statement, which must end long before the ttl
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +41,16 @@ class _Kept:
 class Expiry:
     name = "expiry"
 
-    def __init__(self, clock: Clock, retention: Retention) -> None:
+    def __init__(
+        self, clock: Clock, retention: Retention, *, log_lines_max: int = JOB_LOG_LINES_MAX
+    ) -> None:
         self._clock = clock
+        self._lines = _LineCount(clock, most=log_lines_max)
         self._kept: Mapping[str, _Kept] = {
             "history": _Kept(retention.history_expire_ms, history.any_expired, history.expire),
+            "log lines": _Kept(
+                retention.job_log_expire_ms, self._any_lines_expired, self._expire_lines
+            ),
             "savepoints": _Kept(
                 retention.savepoint_expire_ms, savepoints.any_expired, savepoints.expire
             ),
@@ -55,12 +73,55 @@ class Expiry:
         kept, now_s = self._kept[key], self._clock.monotonic_s()
         if now_s < self._look_at_s[key]:
             return False
-        found = kept.any_expired(conn, until_ms=self._clock.wall_ms() - kept.kept_ms)
+        found = kept.any_expired(conn, until_ms=self._until_ms(conn, kept))
         if not found:
             self._look_at_s[key] = now_s + kept.interval_s
         return found
 
     def reconcile(self, conn: Connection, key: str) -> None:
         kept = self._kept[key]
-        gone = kept.expire(conn, until_ms=self._clock.wall_ms() - kept.kept_ms)
+        gone = kept.expire(conn, until_ms=self._until_ms(conn, kept))
         log.info("expired", extra={"what": key, "count": gone})
+
+    def _until_ms(self, conn: Connection, kept: _Kept) -> int:
+        """Before when a thing must have ended to be old enough."""
+        until_ms = self._clock.wall_ms() - kept.kept_ms
+        # What ended before the clock was set ahead only looks that old. The rest is younger.
+        return NOTHING_IS_OLD_MS if until_ms < leases.set_ahead_at_ms(conn) else until_ms
+
+    def _any_lines_expired(self, conn: Connection, *, until_ms: int) -> bool:
+        until_ms = max(until_ms, self._lines.too_many_until_ms(conn))
+        return job_logs.any_expired(conn, until_ms=until_ms)
+
+    def _expire_lines(self, conn: Connection, *, until_ms: int) -> int:
+        until_ms = max(until_ms, self._lines.known_until_ms)
+        return job_logs.expire(conn, until_ms=until_ms, now_ms=self._clock.wall_ms())
+
+
+class _LineCount:
+    """Up to when there are more log lines than are kept of all jobs.
+
+    To count millions takes longer than a statement may. So it goes back from the newest, some
+    lines in each pass, and begins anew now and then.
+    """
+
+    def __init__(self, clock: Clock, *, most: int) -> None:
+        self._clock, self._most = clock, most
+        self.known_until_ms = 0
+        self._counted, self._back_to_ms = 0, LATEST_MS
+        self._next_s = clock.monotonic_s()
+
+    def too_many_until_ms(self, conn: Connection) -> int:
+        """0: there are not too many, as far as is known. One step of the count, if it is due."""
+        now_s = self._clock.monotonic_s()
+        if now_s < self._next_s:
+            return self.known_until_ms
+        step = min(COUNTED_AT_ONCE, self._most - self._counted)
+        found_ms = job_logs.taken_before(conn, self._back_to_ms, lines=step)
+        if found_ms is not None and self._counted + step < self._most:
+            self._counted, self._back_to_ms = self._counted + step + 1, found_ms
+            return self.known_until_ms
+        self.known_until_ms = found_ms or 0
+        self._counted, self._back_to_ms = 0, LATEST_MS
+        self._next_s = now_s + COUNT_INTERVAL_S
+        return self.known_until_ms

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from headrace.clock import Clock
 from headrace.coordinator import joblog
-from headrace.coordinator.attempts import attempt_failed
+from headrace.coordinator.attempts import Place, attempt_failed, wrote_nothing
 from headrace.coordinator.reconcile.admission import Admission, is_waiting
 from headrace.coordinator.reconcile.ending import end
 from headrace.coordinator.reconcile.saving import is_saved, saving_waits_for
@@ -33,7 +33,7 @@ from headrace.model.job import (
     next_job_status,
 )
 from headrace.model.schedule import ScheduleStrategy
-from headrace.model.task import ASSIGNED, ENDED, Lane, TaskKind, TaskStatus
+from headrace.model.task import ASSIGNED, ENDED, FailureCause, Lane, TaskKind, TaskStatus
 from headrace.seams import seam
 from headrace.store import epochs, jobs, savepoints, tasks, workers
 from headrace.store.jobs import Job, Pipeline
@@ -202,6 +202,10 @@ class Jobs:
             )
         elif because := self._unsettled(conn, settle, now_ms=now_ms):
             unsettled = f"epoch {open_epoch.epoch} is left open, it could not be settled: {because}"
+            if settle.status in ENDED and wrote_nothing(conn, Place(view.job, pipeline, settle)):
+                # Why it fails is why nothing can be settled. What a target holds that is newer than
+                # the store is not known here.
+                unsettled = "no epoch was completed"
             error = "; ".join(reason for reason in (pipeline.error, unsettled) if reason)
             jobs.change_pipeline(conn, view.job.id, pipeline.number, end, error=error)
 
@@ -243,7 +247,8 @@ class Jobs:
         if tasks.current(conn, settle.claim) is None:
             return None
         error = f"worker {settle.worker_id} did not get it done in {SETTLE_HELD_DEADLINE_S:g} s"
-        tasks.finish(conn, [End(settle.claim, TaskStatus.FAILED, error)], now_ms=now_ms)
+        end = End(settle.claim, TaskStatus.FAILED, error, cause=FailureCause.ERROR)
+        tasks.finish(conn, [end], now_ms=now_ms)
         return error
 
     def _tell_what_it_waits_for(self, conn: Connection, key: str) -> None:

@@ -102,7 +102,10 @@ def _of_rows(conn: Connection, job: Job, pipelines: Sequence[Pipeline]) -> dict[
         "group": job.group,
         "run": job.run,
         "spec": jobs.raw_spec(conn, job.id),
-        "pipelines": [{**p.facts(), "highest": highest[p.number]} for p in pipelines],
+        "pipelines": [
+            {**p.facts(), "completed_epoch": p.completed_epoch, "highest": highest[p.number]}
+            for p in pipelines
+        ],
     }
 
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.attempts import LOST, attempt_failed, give_back
+from headrace.coordinator.attempts import attempt_failed, give_back
 from headrace.coordinator.roster import Roster
-from headrace.model.task import TaskStatus
+from headrace.model.task import FailureCause, TaskStatus
 from headrace.store import claims, tasks, workers
 from headrace.store.engine import reading
 from headrace.store.tasks import Task
@@ -65,10 +65,14 @@ class Workers:
         now_ms = self._clock.wall_ms()
         # Its own only, so that a broken row of one worker keeps back nobody else's tasks.
         for task in claims.assigned_to(conn, [key])[:REQUEUE_MAX]:
+            if task.status is TaskStatus.SCHEDULED:  # never said to hold, so never begun
+                give_back(conn, task)
+                continue
             attempt_failed(
                 conn,
                 task,
-                f"{LOST}{task.worker_id} is gone (no word from it for {silent_s:.0f} s)",
+                f"worker {task.worker_id} is gone (no word from it for {silent_s:.0f} s)",
+                cause=FailureCause.LOST,
                 retry=True,
                 now_ms=now_ms,
             )

@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
-from headrace.coordinator.attempts import was_lost
 from headrace.model.tables.backoff import blamed, left_out
-from headrace.model.task import TaskKind, TaskStatus
+from headrace.model.task import UNEXPLAINED, TaskKind, TaskStatus
 from headrace.protocol.tables import FILES_BLAMED_MAX, BinFailed, BinTold, RewriteResult
 from headrace.store import lake, table_tasks
 from headrace.store.processes import Process
@@ -48,7 +47,7 @@ def _guilty(conn: Connection, task: Task) -> Iterable[tuple[Sequence[str], str |
     for each in bins:
         if each.number in failed:
             yield each.paths, failed[each.number].path
-        elif not failed and was_lost(task.error):
+        elif not failed and task.failure_cause in UNEXPLAINED:
             yield each.paths, None
 
 

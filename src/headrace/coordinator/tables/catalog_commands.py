@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hmac import compare_digest
 
 from sqlalchemy import Connection, Engine
 
@@ -15,7 +17,7 @@ from headrace.jobfile.secrets import take_secrets
 from headrace.jobfile.suggest import hint
 from headrace.model.jobspec import REDACTED
 from headrace.model.names import check_name
-from headrace.store import catalogs, lake_lists, wake
+from headrace.store import catalogs, lake_lists, leases, wake
 from headrace.store.catalogs import EMBEDDED_TYPE, Catalog, NewCatalog
 from headrace.store.engine import reading
 from headrace.store.tx import in_tx
@@ -56,7 +58,8 @@ class CatalogCommands:
         )
 
         def work(conn: Connection) -> Catalog:
-            if not catalogs.add(conn, made, now_ms=self._clock.wall_ms()):
+            at_once_ms, now_ms = self._at_once_ms(conn), self._clock.wall_ms()
+            if not catalogs.add(conn, made, now_ms=now_ms, due_at_ms=at_once_ms):
                 _check_same(conn, made)
             wake.notify(conn)
             return known_catalog(conn, new.name)
@@ -79,7 +82,7 @@ class CatalogCommands:
         return in_tx(self._engine, work, stop=self._stopping)
 
     def _write(self, conn: Connection, catalog: Catalog, change: Change) -> None:
-        name, now_ms = catalog.name, self._clock.wall_ms()
+        name, at_once_ms = catalog.name, self._at_once_ms(conn)
         if change.properties and catalog.type == EMBEDDED_TYPE:
             raise Refused(
                 f"catalog {name!r} is the embedded one: its properties follow from the --warehouse "
@@ -106,23 +109,26 @@ class CatalogCommands:
             defaults=defaults,
             table_filter=table_filter or None,
             group_name=group,
-            due_at_ms=now_ms,
+            due_at_ms=at_once_ms,
         )
         if defaults != catalog.defaults:
-            lake_lists.evaluate_again(conn, catalog=name, now_ms=now_ms)
+            lake_lists.evaluate_again(conn, catalog=name, now_ms=at_once_ms)
+
+    def _at_once_ms(self, conn: Connection) -> int:
+        return leases.at_once_ms(conn, now_ms=self._clock.wall_ms())
 
     def refresh(self, name: str) -> tuple[Catalog, bool]:
         """Have it looked into now. False: a look is under way or due already."""
 
         def work(conn: Connection) -> tuple[Catalog, bool]:
-            catalog, now_ms = catalogs.lock(conn, name), self._clock.wall_ms()
+            catalog, at_once_ms = catalogs.lock(conn, name), self._at_once_ms(conn)
             if catalog is None:
                 raise _no_such(conn, name)
             if catalog.wanted_removed:
                 raise _being_removed(name)
-            if catalog.task_id is not None or catalog.due_at_ms <= now_ms:
+            if catalog.task_id is not None or catalog.due_at_ms <= at_once_ms:
                 return catalog, False
-            catalogs.change(conn, name, due_at_ms=now_ms)
+            catalogs.change(conn, name, due_at_ms=at_once_ms)
             wake.notify(conn)
             return known_catalog(conn, name), True
 
@@ -139,7 +145,7 @@ class CatalogCommands:
                     f"tables left alone, say `headrace catalog set {name} --default "
                     "self-optimizing.enabled=false`"
                 )
-            catalogs.change(conn, name, wanted_removed=1, due_at_ms=self._clock.wall_ms())
+            catalogs.change(conn, name, wanted_removed=1, due_at_ms=self._at_once_ms(conn))
             wake.notify(conn)
             return known_catalog(conn, name)
 
@@ -212,8 +218,14 @@ def _check_same(conn: Connection, new: NewCatalog) -> None:
         raise _being_removed(new.name)
     told = (there.type, there.properties, there.defaults, there.table_filter, there.group)
     asked = (new.type, new.properties, new.defaults, new.table_filter, new.group)
-    if told != asked or catalogs.secrets_of(conn, new.name) != new.secrets:
+    if told != asked or not _are_same(catalogs.secrets_of(conn, new.name), new.secrets):
         raise Refused(
             f"there is a catalog {new.name!r} already, of type {there.type}, and it is another "
             f"than this; change it with `headrace catalog set {new.name}`, or take another name"
         )
+
+
+def _are_same(secrets: Mapping[str, object], others: Mapping[str, object]) -> bool:
+    """In a time that tells nothing about where they differ."""
+    ours, theirs = (json.dumps(dict(each), sort_keys=True).encode() for each in (secrets, others))
+    return compare_digest(ours, theirs)

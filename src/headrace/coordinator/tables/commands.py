@@ -26,7 +26,17 @@ from headrace.model.tables.status import (
     TableStatus,
 )
 from headrace.model.task import Lane, TaskKind
-from headrace.store import blockers, catalogs, lake, lake_lists, processes, table_tasks, tasks, wake
+from headrace.store import (
+    blockers,
+    catalogs,
+    lake,
+    lake_lists,
+    leases,
+    processes,
+    table_tasks,
+    tasks,
+    wake,
+)
 from headrace.store.blockers import Blocker
 from headrace.store.engine import reading
 from headrace.store.lake_rows import LakeTable
@@ -120,7 +130,8 @@ class TableCommands:
             if table.wanted_paused == paused:
                 return Asked(table, changed=False)
             wanted: dict[str, object] = {"wanted_paused": int(paused)}
-            wanted |= {"wanted_type": None} if paused else {"due_at_ms": self._clock.wall_ms()}
+            at_once_ms = leases.at_once_ms(conn, now_ms=self._clock.wall_ms())
+            wanted |= {"wanted_type": None} if paused else {"due_at_ms": at_once_ms}
             lake.change(conn, table.id, **wanted)
             wake.notify(conn)
             return Asked(known_table(conn, identifier), changed=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import astuple
-from typing import assert_never
+from typing import Any, assert_never, cast
 
 from sqlalchemy import Connection
 
@@ -19,7 +19,7 @@ from headrace.model.tables.evaluate import Clock
 from headrace.model.tables.plan import moved
 from headrace.model.tables.status import OptimizingType, ProcessStatus, TableStatus
 from headrace.model.task import Lane, TaskKind, TaskStatus
-from headrace.protocol.tables import Clocks, CommitResult
+from headrace.protocol.tables import BinTold, Clocks, CommitResult, RewriteResult
 from headrace.seams import seam
 from headrace.store import lake, processes, table_tasks, tasks
 from headrace.store.lake import LakeTable
@@ -96,7 +96,12 @@ def _try_again_soon(conn: Connection, process: Process, *, now_ms: int) -> None:
 
 def _succeeded(conn: Connection, process: Process, found: CommitResult, *, now_ms: int) -> None:
     plan = processes.plan_of(conn, process.id)
-    result = {"snapshot": found.snapshot, "conflicts": found.conflicts, "already": found.already}
+    result: dict[str, object] = {
+        "snapshot": found.snapshot,
+        "conflicts": found.conflicts,
+        "already": found.already,
+        **_sizes_after(conn, process, found),
+    }
     # What was staged for bins that conflict is deleted like that of a process without a commit.
     left = bool(found.conflicts)
     if not processes.end(
@@ -129,6 +134,37 @@ def _succeeded(conn: Connection, process: Process, found: CommitResult, *, now_m
         lake.release(conn, table, ProcessStatus.SUCCESS, now_ms=now_ms, **values, **again)
     else:  # it was settled: the table went on without it
         lake.change(conn, table.id, **values, pointer=None, due_at_ms=now_ms)
+
+
+def _sizes_after(conn: Connection, process: Process, found: CommitResult) -> Mapping[str, int]:
+    """What the files of its plan have become, as they were written; bins that were not replaced
+    are as they were. Empty: nobody can tell. It is for people, and must not fail a commit."""
+    if found.bins is None and found.already:
+        return {}
+    results = table_tasks.results(conn, process.id)
+    files = size = 0
+    for task in table_tasks.of_process(conn, process.id):
+        made = _written(results.get(task.number or 0) or {})
+        for each in map(BinTold.model_validate, task.payload.get("bins", ())):
+            replaced = _is_replaced(each.number, found)
+            if replaced and each.number not in made:
+                return {}
+            now = made[each.number] if replaced else (len(each.paths), each.bytes)
+            files, size = files + now[0], size + now[1]
+    return {"files_after": files, "bytes_after": size}
+
+
+def _written(result: Mapping[str, Any]) -> Mapping[int, tuple[int, int]]:
+    """Files and bytes that a rewrite task wrote, by bin number; a bin that says neither is not
+    in it."""
+    found: dict[int, tuple[int, int]] = {}
+    for each in RewriteResult.model_validate(result).rewritten:
+        match each:
+            case {"number": int(number), "added": list(added), "bytes": int(size)}:
+                found[number] = (len(cast("list[Any]", added)), size)
+            case _:
+                continue
+    return found
 
 
 def _is_whole(conn: Connection, process: Process, found: CommitResult) -> bool:

@@ -20,7 +20,7 @@ from headrace.coordinator.tables.leftovers import discarded
 from headrace.coordinator.tables.planning import planned
 from headrace.coordinator.tables.processes import advance
 from headrace.model.tables.status import ProcessStatus
-from headrace.model.task import TaskKind, TaskStatus
+from headrace.model.task import FailureCause, TaskKind, TaskStatus
 from headrace.protocol.messages import Message, TaskEnded
 from headrace.protocol.tables import (
     CommitResult,
@@ -44,7 +44,7 @@ def apply_end(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -
         processes.lock(conn, task.process_id)
     if report.outcome != "SUCCESS":
         error = report.error or f"its worker said {report.outcome} and gave no reason"
-        attempt_failed(conn, task, error, retry=report.retry, now_ms=now_ms)
+        attempt_failed(conn, task, error, cause=report.cause, retry=report.retry, now_ms=now_ms)
         _look_at_process(conn, task, now_ms=now_ms)
         return
     apply = _APPLY[task.kind]
@@ -125,7 +125,8 @@ def _finish(
     now_ms: int,
     error: str | None = None,
 ) -> None:
-    tasks.finish(conn, [End(task.claim, status, error, report.result)], now_ms=now_ms)
+    cause = FailureCause.ERROR if status is TaskStatus.FAILED else None
+    tasks.finish(conn, [End(task.claim, status, error, report.result, cause)], now_ms=now_ms)
 
 
 def _look_at_process(conn: Connection, task: Task, *, now_ms: int) -> None:
