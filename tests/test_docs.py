@@ -10,10 +10,21 @@ from pathlib import Path
 import pytest
 
 from headrace import errors
+from headrace.api import auth, connections, server
+from headrace.api.routes import logs, workers
+from headrace.cli import job_logs as command_job_logs
+from headrace.cli import limits
 from headrace.config import Settings
+from headrace.coordinator.reconcile import expiry
 from headrace.jobfile.reader import read_job
+from headrace.model import cleanup
+from headrace.model.groups.capacity import THREADS_MAX
 from headrace.model.job import JOB_TRANSITIONS
-from headrace.model.task import TRANSITIONS
+from headrace.model.task import TRANSITIONS, TaskKind
+from headrace.protocol import messages
+from headrace.store import history, job_logs
+from headrace.worker import joblog as worker_joblog
+from headrace.worker import outbox
 from tools.reference import commands, option_groups, pages
 from tools.requirement import requirement_ids
 from tools.tree import ROOT
@@ -91,6 +102,104 @@ def test_a_state_diagram_shows_what_the_code_allows(
     allowed = {(str(old), str(new)) for old, news in transitions.items() for new in news}
 
     assert set(ARROW.findall(text)) == allowed
+
+
+SETTINGS, PROTOCOL, ADR_26 = (
+    "reference/settings",
+    "reference/protocol",
+    "adr/0026-the-story-outlives-the-state",
+)
+NUMBERS = [
+    (PROTOCOL, f"say to each other, version {messages.PROTOCOL_VERSION}."),
+    (PROTOCOL, f"A body has at most {auth.BODY_BYTES_MAX:,} bytes (413)"),
+    (PROTOCOL, f"within {connections.BODY_S:g} s of its head (408)"),
+    (PROTOCOL, f"at most {workers.WAIT_S_MAX:g} s |"),
+    (PROTOCOL, f"`slots` (1 to {THREADS_MAX})"),
+    (
+        PROTOCOL,
+        f"at most {messages.REPORTS_PER_SYNC_MAX}, and "
+        f"{messages.REPORT_BYTES_PER_SYNC_MAX:,} bytes",
+    ),
+    (PROTOCOL, f"oldest first; at most {messages.LINES_PER_SYNC_MAX} |"),
+    (PROTOCOL, f"at most {messages.LINE_CHARS_MAX:,} characters"),
+    (PROTOCOL, f"keeps the last {worker_joblog.LINES_BUFFERED_MAX:,} and says"),
+    (PROTOCOL, f"the last {job_logs.LOG_LINES_KEPT:,}, of all jobs"),
+    (PROTOCOL, f"the last {cleanup.JOB_LOG_LINES_MAX:,}, and each line"),
+    (PROTOCOL, f"its last {outbox.ENDS_REMEMBERED_MAX:,} ends"),
+    (PROTOCOL, f"at most {messages.PAYLOAD_BYTES_MAX:,} bytes each"),
+    (SETTINGS, f"| head of a request | {connections.HEAD_S:g} s "),
+    (SETTINGS, f"| body of a request | {connections.BODY_S:g} s "),
+    (SETTINGS, f"| answer that nobody takes | {connections.ANSWER_S:g} s |"),
+    (SETTINGS, f"nothing is asked | {server.KEEP_ALIVE_S} s |"),
+    (SETTINGS, f"| size of a head | {connections.HEAD_BYTES_MAX:,} bytes "),
+    (SETTINGS, f"| size of a body | {auth.BODY_BYTES_MAX:,} bytes |"),
+    (SETTINGS, f"| connections | {connections.FILES_KEPT} fewer than files"),
+    (SETTINGS, f"up to {connections.FILES_WANTED:,} or"),
+    (SETTINGS, f"`Retry-After: {connections.RETRY_AFTER_S}`"),
+    (SETTINGS, f"long poll of a worker ({workers.WAIT_S_MAX:g} s at most)"),
+    (SETTINGS, f"`--state-cleanup-delay-ms` | {limits.STATE_CLEANUP_DELAY_MS} milliseconds"),
+    (SETTINGS, f"`--history-job-expire-minutes` | {limits.HISTORY_EXPIRE_MIN} minutes"),
+    (SETTINGS, f"`--job-log-expire-minutes` | {limits.JOB_LOG_EXPIRE_MIN} minutes"),
+    (SETTINGS, f"`--savepoint-expire-hours` | {limits.SAVEPOINT_EXPIRE_H} hours"),
+    (SETTINGS, f"`--commit-deadline` | {limits.COMMIT_DEADLINE_S:g} seconds"),
+    (SETTINGS, f"beyond {job_logs.LOG_LINES_KEPT:,} lines of a job"),
+    (SETTINGS, f"beyond {cleanup.JOB_LOG_LINES_MAX:,} of all jobs"),
+    ("requirements", f"`history-job-expire-minutes` ({limits.HISTORY_EXPIRE_MIN}: 7 days)"),
+    ("requirements", f"`job-log-expire-minutes` ({limits.JOB_LOG_EXPIRE_MIN})"),
+    ("requirements", f"at most {job_logs.LOG_LINES_KEPT:,} lines of a job"),
+    ("requirements", f"and {cleanup.JOB_LOG_LINES_MAX:,} in all"),
+    ("how-to/end-of-a-job", f"`--history-job-expire-minutes` {limits.HISTORY_EXPIRE_MIN} |"),
+    ("how-to/end-of-a-job", f"`--job-log-expire-minutes` {limits.JOB_LOG_EXPIRE_MIN} |"),
+    ("how-to/end-of-a-job", f"logs?tail={logs.LINES_AT_ONCE}`"),
+    ("how-to/run-a-job", f"About the last {job_logs.LOG_LINES_KEPT:,} lines"),
+    (ADR_26, f"batches of {job_logs.EXPIRED_AT_ONCE_MAX:,} lines"),
+    (ADR_26, f"batches of {history.EXPIRED_AT_ONCE_MAX:,}."),
+    (ADR_26, f"{expiry.COUNTED_AT_ONCE:,} in each pass"),
+]
+
+
+@pytest.mark.parametrize(("name", "said"), NUMBERS, ids=[said for _, said in NUMBERS])
+def test_a_number_in_the_docs_is_that_of_the_code(name: str, said: str) -> None:
+    assert said in page(name)
+
+
+def test_the_options_and_what_they_are_by_themselves_agree() -> None:
+    kept = cleanup.Retention()
+
+    assert kept.history_expire_ms == limits.HISTORY_EXPIRE_MIN * limits.MINUTE_MS
+    assert kept.job_log_expire_ms == limits.JOB_LOG_EXPIRE_MIN * limits.MINUTE_MS
+    assert kept.state_cleanup_delay_ms == limits.STATE_CLEANUP_DELAY_MS
+    assert kept.savepoint_expire_ms == limits.SAVEPOINT_EXPIRE_H * limits.HOUR_MS
+    assert job_logs.LOG_LINES_KEPT == command_job_logs.TAIL_MAX
+
+
+@pytest.mark.parametrize("kind", TaskKind)
+def test_the_protocol_names_every_kind_of_task(kind: TaskKind) -> None:
+    assert f"`{kind}`" in page(PROTOCOL).partition("## Assignments\n")[2].partition("\n## ")[0]
+
+
+def test_the_front_page_promises_no_less_than_is_built() -> None:
+    """What is still to come stands in one place, which says it by id."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+
+    assert "tables that optimize themselves among them" not in text
+    assert "keeps tables optimized" in text
+
+
+def test_the_docs_say_that_no_command_and_no_file_names_the_group_of_a_job() -> None:
+    """When one does, this page has to say so."""
+    options = {
+        name
+        for path, command in commands()
+        if path == "headrace run"
+        for parameter in command.params
+        for name in parameter.opts
+    }
+
+    assert "--group" not in options
+    assert "neither it nor a job file can name another one yet" in page(
+        "how-to/run-on-several-machines"
+    )
 
 
 def test_every_page_can_be_reached_from_the_menu() -> None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.req_plugin import FULL, PROVED
-from tools.requirement import BadFile, mutations, not_built, read_mutation, requirement_ids
-from tools.tree import ROOT
+from tools.mutation import BadMutation, Change, changed, every_mutation, mutations, read_mutation
+from tools.requirement import not_built, requirement_ids
 
-FAMILIES = {"T": 8, "R": 8, "C": 8, "D": 6, "K": 7, "L": 4, "E": 6, "M": 3}
-GIT_LIMIT_S = 30
+FAMILIES = {"T": 8, "R": 8, "C": 8, "D": 6, "K": 8, "L": 5, "E": 7, "M": 3}
 
 
 @pytest.fixture
@@ -55,46 +53,70 @@ def test_every_proved_requirement_has_a_mutation(proved: frozenset[str]) -> None
     unguarded = proved - {mutation.requirement for mutation in mutations()}
 
     assert not unguarded, (
-        f"no patch in tests/mutations removes the guard of {_listed(unguarded)}, "
+        f"no mutation in tests/mutations removes the guard of {_listed(unguarded)}, "
         "so nothing shows that its tests can fail; it counts as not built"
     )
 
 
 def test_every_mutation_applies() -> None:
-    broken = {mutation.name: why for mutation in mutations() if (why := _refusal(mutation.path))}
-
-    assert not broken
+    assert {each.name: why for each in every_mutation() if (why := each.refusal())} == {}
 
 
-def test_a_mutation_without_its_two_lines_is_refused(tmp_path: Path) -> None:
-    patch = tmp_path / "L1-no-fence.patch"
-    patch.write_text("# L2\n# the fence\ndiff --git a/x b/x\n")
+def test_a_mutation_whose_file_does_not_begin_with_its_id_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "L1-no-fence.toml"
+    path.write_text('id = "L2"\nguard = "the fence"\n')
 
-    with pytest.raises(BadFile, match="as the file name says it"):
-        read_mutation(patch)
-
-
-def test_a_mutation_says_its_guard_and_its_tests(tmp_path: Path) -> None:
-    patch = tmp_path / "L1-no-fence.patch"
-    patch.write_text("# L1\n# the fence\n# tests: tests/a.py::b tests/c.py\ndiff --git a/x b/x\n")
-
-    mutation = read_mutation(patch)
-
-    assert (mutation.requirement, mutation.guard) == ("L1", "the fence")
-    assert mutation.tests == ("tests/a.py::b", "tests/c.py")
+    with pytest.raises(BadMutation, match="the id at the beginning of the file's name"):
+        read_mutation(path)
 
 
-def _refusal(patch: Path) -> str:
-    """What git says against the patch; empty when it applies."""
-    tried = subprocess.run(
-        ["git", "apply", "--check", str(patch)],
-        check=False,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=GIT_LIMIT_S,
-    )
-    return "" if tried.returncode == 0 else tried.stderr.strip() or "git refused it"
+def test_a_mutation_with_an_unknown_field_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "L1-no-fence.toml"
+    path.write_text('id = "L1"\nguard = "the fence"\ntest = []\n')
+
+    with pytest.raises(BadMutation, match="test"):
+        read_mutation(path)
+
+
+MODULE = """\
+def outer() -> int:
+    if a:
+        return 1
+    return 2
+
+
+class Fence:
+    def check(self) -> int:
+        if a:
+            return 1
+        return 2
+"""
+
+
+def test_a_mutation_finds_its_function_however_deep_it_stands() -> None:
+    change = Change(module="m", function="check", old="if a:\n    return 1\n", new="")
+
+    assert changed(MODULE, change) == MODULE.replace("        if a:\n            return 1\n", "")
+
+
+def test_what_a_mutation_writes_is_as_deep_as_what_it_replaces() -> None:
+    change = Change(module="m", function="Fence.check", old="return 1\n", new="if b:\n    pass\n")
+
+    assert "        if a:\n            if b:\n                pass\n" in changed(MODULE, change)
+
+
+@pytest.mark.parametrize(
+    ("function", "old", "reason"),
+    [
+        ("Fence.check", "return 3\n", "stand 0 times in Fence.check"),
+        ("", "if a:\n", "stand 2 times in the module"),
+        ("Fence.opened", "return 1\n", "there is no Fence.opened"),
+        ("outer", "", "names no old lines"),
+    ],
+)
+def test_a_mutation_that_no_longer_applies_says_why(function: str, old: str, reason: str) -> None:
+    with pytest.raises(BadMutation, match=reason):
+        changed(MODULE, Change(module="m", function=function, old=old, new=""))
 
 
 def _listed(names: frozenset[str] | set[str]) -> str:

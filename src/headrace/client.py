@@ -3,13 +3,15 @@
 A client knows one or more coordinators. Any of them answers any question, so a coordinator that
 is gone only means asking the next one. Every call is safe to repeat: a submission carries a key
 of its own, and cancelling twice is cancelling once. What can't be reached after a bounded number
-of rounds raises CoordinatorUnavailable, which names every address that was tried and why.
+of rounds raises CoordinatorUnavailable, which names every address that was tried, how often, for
+how long and why it failed.
 """
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -18,10 +20,12 @@ from pydantic import BaseModel, JsonValue, ValidationError
 
 from headrace.client_groups import GroupCalls
 from headrace.client_tables import TableCalls
+from headrace.clock import SystemClock
 from headrace.errors import (
     BadSetting,
     CoordinatorUnavailable,
     HeadraceError,
+    NotFound,
     Refused,
     Unavailable,
     heard,
@@ -32,6 +36,7 @@ from headrace.views import (
     EndedView,
     Health,
     HistoryList,
+    IdList,
     JobList,
     JobView,
     LogList,
@@ -45,7 +50,7 @@ ROUNDS_MAX = 3  # how often each address is tried for one call
 ROUND_PAUSE_S = 0.2
 ERROR_TEXT_MAX = 200  # characters of an answer that is not ours
 HISTORY_SHOWN = 100  # runs, when nobody says how many
-
+_ID_PREFIX = re.compile("[0-9a-f]{4,31}")  # of an id that was made: 32 digits
 
 V = TypeVar("V", bound=View)
 
@@ -59,7 +64,10 @@ class Client(TableCalls, GroupCalls):
         *,
         token: str | None = None,
         transport: httpx2.BaseTransport | None = None,
+        known_from: Callable[[], str] | None = None,
     ) -> None:
+        """`known_from` says, when nobody answers, how the addresses are known and what to do."""
+        self._known_from, self._clock = known_from, SystemClock()
         self._urls = [_checked(url) for url in urls]
         if not self._urls:
             raise BadSetting("no coordinator was named; give --coordinator http://HOST:PORT")
@@ -98,6 +106,29 @@ class Client(TableCalls, GroupCalls):
         body |= {name: value for name, value in given.items() if value is not None}
         return self._call(JobView, "POST", "/v1/jobs", json=body)
 
+    def full_id(self, kind: str, typed: str) -> str:
+        """The one id that begins so; `typed` as it is, when none does or it is no such beginning.
+
+        `kind`: job, worker or resource.
+        """
+        if _ID_PREFIX.fullmatch(typed) is None:
+            return typed
+        query = urlencode({"kind": kind, "prefix": typed})
+        try:
+            found = self._call(IdList, "GET", f"/v1/ids?{query}").ids
+        except NotFound:  # an older coordinator, to which an id is an id
+            return typed
+        match found:
+            case (only,):
+                return only
+            case () | (_, *_) if typed in found or not found:
+                return typed
+            case _:
+                raise BadSetting(
+                    f"more than one {kind} begins with {typed!r}: {', '.join(found)}; type more "
+                    "of it"
+                )
+
     def job(self, job_id: str) -> JobView:
         return self._call(JobView, "GET", _of(job_id))
 
@@ -121,6 +152,10 @@ class Client(TableCalls, GroupCalls):
     def cancel_job(self, job_id: str) -> JobView:
         return self._call(JobView, "POST", f"{_of(job_id)}/cancel")
 
+    def settle_job(self, job_id: str) -> JobView:
+        """Have what an ended job left at its targets settled now, as far as it is safe."""
+        return self._call(JobView, "POST", f"{_of(job_id)}/settle")
+
     def savepoint_job(self, job_id: str) -> JobView:
         return self._call(JobView, "POST", f"{_of(job_id)}/savepoint")
 
@@ -139,6 +174,7 @@ class Client(TableCalls, GroupCalls):
 
     def _call(self, view: type[V], method: str, path: str, *, json: Any = None) -> V:
         tried: dict[str, str] = {}
+        since_s = self._clock.monotonic_s()
         for attempt in range(ROUNDS_MAX):
             if attempt:
                 self._closed.wait(ROUND_PAUSE_S)
@@ -153,10 +189,14 @@ class Client(TableCalls, GroupCalls):
                 else:
                     self._stay_with(url)
                     return shown
+        raise self._nobody(tried, self._clock.monotonic_s() - since_s)
+
+    def _nobody(self, tried: Mapping[str, str], for_s: float) -> CoordinatorUnavailable:
         listed = ", ".join(f"{url} ({why})" for url, why in tried.items())
-        raise CoordinatorUnavailable(
-            f"no coordinator answered; tried {listed}. Is one running there? "
-            "`headrace up` starts one on this machine"
+        way_out = self._known_from() if self._known_from else "check that one runs there"
+        return CoordinatorUnavailable(
+            f"no coordinator answers: {listed}, asked {ROUNDS_MAX} times in {for_s:.1f} s; "
+            f"{way_out}"
         )
 
     def _stay_with(self, url: str) -> None:

@@ -25,6 +25,10 @@ def check_token(token: str) -> None:
         raise ValueError("a token has printable ASCII characters and no spaces")
 
 
+# What a coordinator needs and a worker must not have.
+OF_COORDINATORS = ("HEADRACE_STORE", "HEADRACE_SECRET_KEY")
+
+
 class Settings(BaseSettings):
     # A value may be a secret, so no error repeats it.
     model_config = SettingsConfigDict(
@@ -33,6 +37,7 @@ class Settings(BaseSettings):
 
     token: SecretStr | None = None  # what clients and workers show, and what a coordinator asks for
     store: SecretStr | None = None  # of a coordinator; its URL may hold a password
+    secret_key: SecretStr | None = None  # what secrets in the store are encrypted under
     home: Path = Path(".headrace")  # the embedded store, warehouse, logs and outboxes
     cache_dir: Path = _cache_home()  # jars and class-data archives, shared by all projects
     containers: Path | None = None  # where workers are started; containers.conf in the home
@@ -62,3 +67,9 @@ def variables() -> dict[str, str]:
 def child_environment(**extra: str) -> dict[str, str]:
     """The environment of a process we start: ours, and `extra`."""
     return {**os.environ, **extra}
+
+
+def drop_what_is_of_coordinators() -> None:
+    """From our own environment, which a JVM and whatever it starts would inherit."""
+    for name in OF_COORDINATORS:
+        os.environ.pop(name, None)

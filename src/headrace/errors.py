@@ -6,12 +6,15 @@ HeadraceError
 │   ├── JobFileUnreadable       a job file that can't be opened
 │   ├── BadSetting              an option of a command or a setting of the environment
 │   ├── NotFound                404
-│   │   └── LogsGone                what was said about a job went with its state
+│   │   └── LogsGone                what was said about a job has expired
 │   ├── IllegalTransition
 │   ├── StoreRefused            a store this program may not open
-│   │   └── ProgramTooOld           newer programs have changed it so that this one may not
+│   │   ├── ProgramTooOld           newer programs have changed it so that this one may not
+│   │   └── KeyRefused              its secrets are encrypted under a key that is not held here
 │   ├── LaunchOver              a worker whose launch was replaced or released     exit 72
 │   │   └── LaunchTaken             unless the one that is registered for it goes soon
+│   ├── StoreOlderThanTarget    a target holds epochs that the store has never heard of
+│   │   └── StoreOlderThanTargets   of a pipeline with several sinks, in the words of each
 │   ├── JavaMissing             no Java, or one that Spark does not run on
 │   ├── PortInUse
 │   ├── Unauthorized            401
@@ -75,13 +78,13 @@ class NotFound(Refused):
 
 
 class LogsGone(NotFound):
-    """A job is only left in the history: what was said about it went with its state."""
+    """A job is only left in the history: what was said about it has expired."""
 
     def __init__(self, job_id: str, status: str, ended: str, *, failed: bool) -> None:
         self.kind, self.key = "job", job_id
         Refused.__init__(
             self,
-            f"job {job_id!r} ended {status} at {ended}, and its log lines went with its state; "
+            f"job {job_id!r} ended {status} at {ended}, and its log lines have expired; "
             f"`headrace job show {job_id}` has {'its error' if failed else 'what is left of it'}",
         )
 
@@ -102,6 +105,14 @@ class ProgramTooOld(StoreRefused):
     """The store was upgraded, and this program may neither lead nor write there (L4)."""
 
 
+class KeyRefused(StoreRefused):
+    """The secrets in the store are encrypted under a key that this program does not hold."""
+
+    def __init__(self, message: str, *, key_id: str | None = None) -> None:
+        self.key_id = key_id  # of the key that is missing
+        super().__init__(message)
+
+
 class LaunchOver(Refused):
     """A worker was started for a launch that is not wanted any more; it ends, and harms nobody."""
 
@@ -109,6 +120,27 @@ class LaunchOver(Refused):
 class LaunchTaken(LaunchOver):
     """Another worker is registered for the same launch. It may be the one that this one replaces,
     and may have died so recently that nobody knows it yet."""
+
+
+class StoreOlderThanTarget(Refused):
+    """A target holds what this store knows nothing of: it was restored from a backup, or another
+    store runs the same job. Whoever went on would take its own next epochs for done (E7)."""
+
+    def __init__(self, target: str, held: str, known: str) -> None:
+        super().__init__(
+            f"{target} {held}, and {known}: the store is older than its targets. It was restored "
+            "from a backup, or a copy of it runs the same job; to go on would skip rows. There are "
+            "two ways out: restore a newer copy of the store, one that knows that epoch; or submit "
+            "the job file as a new job, which reads its sources from the beginning: empty the "
+            "target before, or set data_save_mode = DROP_DATA, or rows come twice"
+        )
+
+
+class StoreOlderThanTargets(StoreOlderThanTarget):
+    """The same, of a pipeline with several sinks: `told` has the words of each that failed."""
+
+    def __init__(self, told: str) -> None:
+        Refused.__init__(self, told)
 
 
 class JavaMissing(Refused):
@@ -219,6 +251,11 @@ _KINDS: Mapping[str, type[HeadraceError]] = {
     for name, kind in list(vars().items())
     if isinstance(kind, type) and issubclass(kind, HeadraceError)
 }
+
+
+def kinds() -> Mapping[str, type[HeadraceError]]:
+    """The whole tree, by name."""
+    return _KINDS
 
 
 def heard(kind: str, message: str) -> HeadraceError | None:

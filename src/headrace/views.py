@@ -12,7 +12,8 @@ class View(BaseModel):
 
 
 class Health(View):
-    status: str
+    status: str  # ok, or degraded: see `problems`
+    problems: tuple[str, ...] = ()
     leading: bool
     term: int | None = None
     leader: str | None = None
@@ -28,18 +29,35 @@ class ProgressView(View):
     rows_expected: int | None = None
 
 
+class AttemptView(View):
+    """The attempt that runs, or comes next, once one has failed; or the one that settles."""
+
+    kind: str  # PIPELINE; SETTLE: what an ended execution left open is finished or aborted
+    number: int
+    most: int  # so many attempts there are, then it is given up
+    epoch: int  # the first one that is not complete: it begins there
+    running: bool  # False: it is waited for
+    lost: bool = False  # the last one ended with its worker
+    error: str | None = None  # why the last one failed
+    failed_at_ms: int | None = None  # when that was: numbers begin anew with progress
+    next_at_ms: int | None = None  # one that does not run yet begins no sooner
+
+
 class PipelineView(View):
     number: int
     status: str
     epoch: int = 0  # the last complete one; of a FINISHED pipeline its completed point
     rows_in: int = 0
     rows_out: int = 0
+    read: dict[str, int] = Field(default_factory=dict[str, int])  # rows, by source name
+    written: dict[str, int] = Field(default_factory=dict[str, int])  # rows, by sink name
     commits: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     error: str | None = None
     execution: str | None = None
     worker: str | None = None
     spark_application: str | None = None
     progress: ProgressView | None = None
+    attempt: AttemptView | None = None  # None: nothing has failed since an epoch was completed
     repeatable: bool | None = None  # a crash gives the same rows again; None: not looked up
     not_repeatable: str | None = None  # why it is not
 
@@ -82,6 +100,9 @@ class CleanupView(View):
     failures: int = 0
     error: str | None = None  # of the last try
     waits_for: str | None = None
+    at_work: bool = False  # it was asked for, or there is a task for it that has not ended
+    unsettled: tuple[int, ...] = ()  # pipelines with an epoch that is neither committed nor aborted
+    secrets: tuple[str, ...] = ()  # kept for it, encrypted: which ones, as "<sink>.<option>"
 
 
 class RunView(View):
@@ -162,6 +183,12 @@ class LogList(View):
     ended: bool  # whether the job has ended: its lines are complete, but for stragglers
     lines: tuple[LogLineView, ...]
     cursor: str  # for what comes after them
+
+
+class IdList(View):
+    """Those that begin as was asked, in their order."""
+
+    ids: tuple[str, ...]
 
 
 class WorkerList(View):

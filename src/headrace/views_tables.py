@@ -52,9 +52,11 @@ class ProcessView(View):
     canceling: bool = False
     snapshot: str  # from which it was planned; as text, since many programs cut such a number
     committed_snapshot: str | None = None
-    files_before: int | None = None  # as planned
-    files_after: int | None = None
+    files_before: int | None = None  # that were planned to be rewritten
+    files_planned: int | None = None  # what they were to become, as the plan guessed
+    files_after: int | None = None  # what they have become; None: nothing, or nobody can tell
     bytes_before: int | None = None
+    bytes_planned: int | None = None
     bytes_after: int | None = None
     partitions_left: int = 0  # that wait for a further process
     conflicts: int = 0  # bins that were not replaced

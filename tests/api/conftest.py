@@ -17,10 +17,11 @@ from headrace.coordinator.options import Options
 from headrace.coordinator.service import Coordinator
 from headrace.model.cleanup import Retention
 from headrace.model.ids import RandomIds
+from tests.stores import KEYS
 
 ADDRESS = "http://here:7300"
 LOOPBACK = "http://127.0.0.1:7300"
-BOUND_S = 20.0
+BOUND_S = 120.0  # for a state to come, also on a busy machine
 LOOK_S = 0.02
 CLOCK = SystemClock()
 
@@ -36,7 +37,7 @@ def eventually(met: Callable[[], bool]) -> None:
 def served(
     store_url: str, *, token: str | None = None, retention: Retention | None = None
 ) -> Generator[TestClient]:
-    options = Options(store_url, ADDRESS, retention=retention or Retention())
+    options = Options(store_url, ADDRESS, retention=retention or Retention(), secret_keys=KEYS)
     coordinator = Coordinator(options, CLOCK, RandomIds())
     # The name under which a client of this machine would reach it.
     with TestClient(make_app(coordinator, token=token), base_url=LOOPBACK) as client:

@@ -23,6 +23,7 @@ from headrace.store.workers import Worker
 from tests.api.conftest import ADDRESS, CLOCK, LOOPBACK, eventually
 from tests.api.test_jobs import error_of
 from tests.coordinator.groups.stand import Place
+from tests.stores import KEYS
 
 LOG = ["starting", "password=hunter2", 'url jdbc:x//me:pw@db "token": "abc"', "ready"]
 GROUP = {"name": "g", "container": "local"}
@@ -41,7 +42,8 @@ def served_with(store_url: str, *places: Place) -> Generator[TestClient]:
         auto_restart=AutoRestart(enabled=True),
         containers={place.name: place for place in places},
     )
-    coordinator = Coordinator(Options(store_url, ADDRESS, groups=groups), CLOCK, RandomIds())
+    options = Options(store_url, ADDRESS, groups=groups, secret_keys=KEYS)
+    coordinator = Coordinator(options, CLOCK, RandomIds())
     with TestClient(make_app(coordinator, token=None), base_url=LOOPBACK) as client:
         eventually(lambda: client.get("/health").json()["leading"])
         yield client

@@ -91,7 +91,8 @@ def test_a_table_is_shown_with_all_that_is_known_of_it(follower: TestClient, lak
     assert [each["name"] for each in shown["blockers"]] == ["load"]
     running = shown["process"]
     assert (running["tasks"], running["tasks_done"], running["workers"]) == (3, 1, ["w1"])
-    assert (running["files_before"], running["files_after"]) == (40, 2)
+    assert (running["files_before"], running["files_planned"]) == (40, 2)
+    assert running["files_after"] is None, "nothing is replaced yet"
     assert (running["snapshot"], running["partitions_left"]) == ("11", 4)
 
 

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 
 from headrace.model.task import Claim, Lane
 from headrace.protocol.messages import Answer, Goodbye, Held, Register, Registered, Seen, Sync
-from tests.api.conftest import BOUND_S, CLOCK, eventually
+from tests.api.conftest import BOUND_S, eventually
 from tests.api.test_jobs import error_of, submission
 from tests.coordinator.specs import planned, succeeded
 
@@ -71,13 +71,10 @@ def test_a_job_goes_from_submission_to_its_end(api: TestClient) -> None:
 
 def test_a_wait_ends_early_when_there_is_work(api: TestClient) -> None:
     register(api)
-    began_s = CLOCK.monotonic_s()
     with ThreadPoolExecutor(1) as pool:
         parked = pool.submit(api.get, "/v1/worker/wait", params=WAIT)
         api.post("/v1/jobs", json=submission(job_id="mine"))
-        assert parked.result(BOUND_S).json() == {"rung": True}
-
-    assert CLOCK.monotonic_s() - began_s < 10.0  # a third less than it would have waited
+        assert parked.result(BOUND_S).json() == {"rung": True}  # not so, when its time was over
 
 
 def test_a_wait_without_news_ends_with_its_time(shared: TestClient) -> None:

@@ -14,8 +14,8 @@ import psutil
 
 from headrace.clock import SystemClock
 
-COMMAND_MAX_S = 60.0
-WAIT_MAX_S = 30.0
+COMMAND_MAX_S = 300.0
+WAIT_MAX_S = 240.0
 POLL_S = 0.05
 
 JOB_FILE = """
@@ -103,6 +103,8 @@ def pipeline_view(status: str = "RUNNING", **changed: object) -> dict[str, objec
         "epoch": 1,
         "rows_in": 1_000_000,
         "rows_out": 1_000_000,
+        "read": {},
+        "written": {},
         "commits": {
             "Iceberg-1": {
                 "table": "demo.events",
@@ -116,6 +118,7 @@ def pipeline_view(status: str = "RUNNING", **changed: object) -> dict[str, objec
         "worker": "w1",
         "spark_application": "local-1",
         "progress": None,
+        "attempt": None,
         "repeatable": None,
         "not_repeatable": None,
     }

@@ -7,6 +7,7 @@ A job says by its number of rows what becomes of it.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -19,11 +20,12 @@ from typing import Any
 from headrace.cli import local, main
 from headrace.clock import SystemClock
 from headrace.config import Settings
-from headrace.errors import JavaMissing, Refused
+from headrace.containers.local import UNHURRIED
+from headrace.errors import JavaMissing, Refused, Unavailable
 from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
 from headrace.protocol.messages import EpochCompleted, Json
-from headrace.protocol.payloads import PipelinePayload, Plan, Slice
+from headrace.protocol.payloads import ForgetPayload, PipelinePayload, Plan, Slice
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import Execution
 from headrace.worker.host import Host, Identity
@@ -32,22 +34,28 @@ from headrace.worker.tending import Spark
 
 FINISHES = 7
 FAILS = 13
+UNSETTLED = 71  # fails with a prepared epoch, which nobody can settle
+RETRIED = 72  # its first attempt fails
 WAITS = 50  # for the file `go` in its home, or to be stopped
 ENDLESS = 60  # epoch after epoch, until it is stopped
 DEAF = 99  # runs until its process ends
 REFUSING = "STAND_IN_REFUSES"  # in the environment: the worker does not start
 JVM_KILLED = "jvm-killed"  # a file in its home
+SINK_AWAY = "sink-away"  # the same
+FORGOTTEN = "forgotten"  # what the targets of the last job were cleaned with
 LOOK_S = 0.05
 ENDLESS_PAUSE_S = 0.5  # between two epochs
 
 
 def run_made_up(execution: Execution, home: Path) -> Mapping[str, Any] | None:
+    if execution.assignment.kind is TaskKind.FORGET:
+        return forget(execution, home)
     payload = PipelinePayload.model_validate(execution.assignment.payload)
     source = payload.pipeline.sources[0]
     rows = source.options["row.num"]
     assert isinstance(rows, int)
     if execution.assignment.kind is TaskKind.SETTLE:
-        return {"aborted": [left.epoch for left in payload.restore.open]}
+        return settle_made_up(payload, rows)
     if rows == ENDLESS:
         return run_endless(execution, payload)
     if payload.restore.epoch:
@@ -59,8 +67,7 @@ def run_made_up(execution: Execution, home: Path) -> Mapping[str, Any] | None:
         if rows != DEAF:
             execution.check()
         Event().wait(LOOK_S)
-    if rows == FAILS:
-        raise Refused("the made-up source is out of luck")
+    fail_made_up(execution, rows)
     sys.stdout.write("a row [that looks] like markup\n")
     sys.stdout.flush()
     ready = [plugin.name for plugin in payload.pipeline.sources]
@@ -78,6 +85,30 @@ def run_made_up(execution: Execution, home: Path) -> Mapping[str, Any] | None:
         )
     )
     return None
+
+
+def forget(execution: Execution, home: Path) -> None:
+    """Say what it would be done with, unless the made-up sink is away."""
+    if (home / SINK_AWAY).exists():
+        raise Refused("the made-up sink is away")
+    secrets = ForgetPayload.model_validate(execution.assignment.payload).secrets
+    (home / FORGOTTEN).write_text(json.dumps(secrets))
+
+
+def settle_made_up(payload: PipelinePayload, rows: int) -> Mapping[str, Any]:
+    if rows == UNSETTLED:
+        raise Unavailable("the made-up target is still full")
+    return {"aborted": [left.epoch for left in payload.restore.open]}
+
+
+def fail_made_up(execution: Execution, rows: int) -> None:
+    if rows == RETRIED and execution.claim.attempt == 1:
+        raise Unavailable("the made-up target is away")
+    if rows == UNSETTLED:
+        execution.prepared(execution.prepare(1, {}))
+        raise Refused("the made-up target is full")
+    if rows == FAILS:
+        raise Refused("the made-up source is out of luck")
 
 
 def run_endless(execution: Execution, payload: PipelinePayload) -> None:
@@ -142,7 +173,7 @@ def serve_worker(
     def stop(_number: int, _frame: FrameType | None) -> None:
         host.stop()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in (signal.SIGTERM, signal.SIGINT, UNHURRIED):
         signal.signal(number, stop)
     host.run()
 

@@ -184,7 +184,7 @@ def test_no_coordinator_at_the_address_is_worth_another_try(tmp_path: Path) -> N
     done = headrace("workers", "--coordinator", "http://127.0.0.1:1", cwd=tmp_path)
 
     assert done.returncode == 75
-    assert "tried http://127.0.0.1:1" in one_line_of(done)
+    assert "no coordinator answers: http://127.0.0.1:1 (" in one_line_of(done)
 
 
 @pytest.mark.parametrize("option", [("-i", "novalue"), ("--conf", "=x")])

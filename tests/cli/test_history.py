@@ -23,7 +23,7 @@ from tests.cli.test_run import Commands, up
 from tests.cli.test_watch import Silent
 from tests.fakes import FakeClock
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(900)
 
 ENDED_MS = 1_700_000_003_000
 NOW_MS = ENDED_MS + 10_000

@@ -23,13 +23,13 @@ def test_the_first_signal_is_seen_by_whoever_waits() -> None:
         assert not wanted.wait(0)
         os.kill(os.getpid(), signal.SIGTERM)
 
-        assert wanted.wait(60)
+        assert wanted.wait(240)
         assert wanted.exit_code == 128 + signal.SIGTERM
 
 
 def test_the_second_signal_ends_everything_at_once() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", TWICE], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.stdout.splitlines() == ["first True", "at once"]
     assert done.returncode == 130

@@ -17,7 +17,7 @@ from headrace.errors import CoordinatorUnavailable, LogsGone
 from tests.cli.machine import Answer, Coordinators, error_body
 
 AT = ("--coordinator", "http://a:1")
-GONE = "job 'j1' ended FAILED at 2026-01-31T10:20:30Z, and its log lines went with its state"
+GONE = "job 'j1' ended FAILED at 2026-01-31T10:20:30Z, and its log lines have expired"
 
 
 @pytest.fixture(autouse=True)
@@ -91,7 +91,10 @@ def test_programs_get_an_object_a_line() -> None:
 def test_a_job_of_which_nothing_was_said_is_told_apart_from_the_lines() -> None:
     done = invoke(Said(answer()))
 
-    assert (done.stdout, done.stderr) == ("", "nothing was said about job j1 yet\n")
+    assert (done.stdout, done.stderr) == (
+        "",
+        "no log lines of job j1 are kept: none yet, or no more\n",
+    )
 
 
 def test_who_follows_sees_what_comes_until_the_job_has_ended() -> None:

@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 
 from headrace.cli.context import Context
 from headrace.cli.main import app
-from headrace.errors import NotFound, Unauthorized
-from tests.cli.machine import Answer, Coordinators, error_body, job_view
+from headrace.cli.summary import moment
+from headrace.errors import BadSetting, NotFound, Unauthorized
+from tests.cli.machine import Answer, Coordinators, error_body, job_view, pipeline_view
 
 AT = ("--coordinator", "http://dead:1,http://a:1")
 WORKER = {
@@ -93,12 +94,128 @@ def test_a_failed_job_is_shown_with_its_reason() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (
+            {"running": False, "next_at_ms": 4_000_000_000_000},
+            "pipeline 1: attempt 2 of 4 in {left} (at {at}), from epoch 7; "
+            "the last one failed: the disk is full",
+        ),
+        (
+            {"running": True},
+            "pipeline 1: runs, attempt 2 of 4, from epoch 7; the last one failed: the disk is full",
+        ),
+        (
+            {"running": False, "lost": True, "error": "worker w1 is gone"},
+            "pipeline 1: worker w1 is gone; attempt 2 of 4 waits for a worker, from epoch 7",
+        ),
+        (
+            {"running": True, "kind": "SETTLE"},
+            "pipeline 1: settling epoch 7, attempt 2 of 4; the last one failed: the disk is full",
+        ),
+    ],
+)
+def test_a_job_that_is_tried_again_is_shown_with_attempt_time_and_reason(
+    changed: dict[str, object], expected: str
+) -> None:
+    made = {"kind": "PIPELINE", "number": 2, "most": 4, "epoch": 7, "error": "the disk is full"}
+    body = job_view(pipelines=[pipeline_view(attempt={**made, **changed})])
+    shown = invoke(always(200, body), "job", "show", "j1")
+
+    before, _, after = expected.partition("{left} (at {at})")
+    at = f" (at {moment(4_000_000_000_000)})" if after else ""
+    [line] = [line for line in shown.splitlines() if line.startswith("pipeline 1: ")]
+    assert line.startswith(before)
+    assert line.endswith(at + after)
+    listed = invoke(always(200, {"jobs": [body]}), "job", "list")
+    assert ("attempt 2 of 4" in " ".join(listed.split())) is not changed["running"]
+
+
 def test_cancelling_posts_and_shows_the_job() -> None:
     def answer(request: httpx2.Request) -> httpx2.Response:
         assert (request.method, request.url.path) == ("POST", "/v1/jobs/j1/cancel")
         return httpx2.Response(200, json=job_view("CANCELING"))
 
     assert "CANCELING" in invoke(answer, "job", "cancel", "j1")
+
+
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("RUNNING", "job j1 (demo) is asked to end, and is RUNNING until it has"),
+        ("FINISHED", "job j1 (demo) has ended already: it is FINISHED"),
+    ],
+)
+def test_cancelling_says_what_was_asked_and_not_that_it_is_done(status: str, said: str) -> None:
+    assert invoke(always(200, job_view(status)), "job", "cancel", "j1").startswith(said)
+
+
+FIRST, SECOND = "6a80745f3f144badb162a0ab6eeb1a4a", "6a81ffff3f144badb162a0ab6eeb1a4a"
+
+
+def ids(*known: str) -> Answer:
+    """Knows these ids, and shows whatever job is asked for."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        path, prefix = request.url.path, request.url.params.get("prefix", "")
+        if path == "/v1/ids":
+            assert request.url.params["kind"] in {"job", "worker", "resource"}
+            return httpx2.Response(200, json={"ids": [i for i in known if i.startswith(prefix)]})
+        return httpx2.Response(200, json=job_view(id=path.split("/")[3]))
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "typed", ["6a80", "6a80745f", FIRST], ids=["four digits", "eight digits", "all digits"]
+)
+def test_a_job_may_be_named_by_how_its_id_begins(typed: str) -> None:
+    shown = invoke(ids(FIRST, SECOND), "job", "show", typed, output="json")
+    assert json.loads(shown)["id"] == FIRST
+
+
+def test_a_beginning_of_several_ids_is_refused_with_all_of_them() -> None:
+    with pytest.raises(BadSetting) as refused:
+        invoke(ids(FIRST, f"{FIRST[:8]}0", SECOND), "job", "cancel", FIRST[:6])
+    assert f"more than one job begins with '6a8074': {FIRST}, " in str(refused.value)
+    assert SECOND not in str(refused.value)
+
+
+def test_an_id_that_somebody_chose_wins_over_ids_that_begin_with_it() -> None:
+    chosen = "6a80"
+    shown = invoke(ids(chosen, FIRST), "job", "show", chosen, output="json")
+    assert json.loads(shown)["id"] == chosen
+
+
+@pytest.mark.parametrize("typed", ["6a8", "nightly", "6A80", "9999"])
+def test_what_is_no_beginning_of_an_id_is_asked_for_as_it_stands(typed: str) -> None:
+    shown = invoke(ids(FIRST), "job", "show", typed, output="json")
+    assert json.loads(shown)["id"] == typed
+
+
+def test_a_coordinator_that_knows_no_beginnings_is_asked_for_the_id_as_it_stands() -> None:
+    def older(request: httpx2.Request) -> httpx2.Response:
+        if request.url.path == "/v1/ids":
+            return httpx2.Response(404, json=error_body("NotFound", "there is no path"))
+        return httpx2.Response(200, json=job_view(id="6a80"))
+
+    assert json.loads(invoke(older, "job", "show", "6a80", output="json"))["id"] == "6a80"
+
+
+def test_each_source_and_each_sink_has_a_line_with_its_own_rows() -> None:
+    pipeline = pipeline_view(
+        "FINISHED",
+        read={"FakeSource-1": 1_000, "Jdbc-2": 24},
+        written={"Iceberg-1": 1_024, "LocalFile-2": 512},
+        commits={"Iceberg-1": {"table": "demo.events"}, "LocalFile-2": {"folder": "file:/x"}},
+    )
+    body = job_view("FINISHED", pipelines=[pipeline])
+
+    lines = [line.split() for line in invoke(always(200, body), "job", "show", "j1").splitlines()]
+
+    assert ["1", "FINISHED", "FakeSource-1", "1,000", "demo.events", "1,024", "-", "-"] in lines
+    assert ["Jdbc-2", "24", "LocalFile-2", "512", "-", "-"] in lines
 
 
 def test_workers_are_listed_for_people_and_programs() -> None:

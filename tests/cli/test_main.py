@@ -44,6 +44,8 @@ COMMANDS = (
     ("worker",),
     *(("worker", name) for name in ("list", "show", "drain", "logs", "release")),
     ("inspect",),
+    ("store",),
+    *(("store", name) for name in ("change-key", "forget-secrets")),
     ("doctor",),
 )
 HEAVY = ("pyspark", "sqlalchemy", "fastapi", "httpx2", "rich", "pydantic", "lark")
@@ -75,7 +77,7 @@ def test_help_loads_nothing_heavy() -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     assert done.stdout.splitlines()[-1] == "loaded []"
@@ -150,7 +152,7 @@ def test_an_interrupt_leaves_with_130(tmp_path: Path) -> None:
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert (done.returncode, done.stderr) == (130, "")

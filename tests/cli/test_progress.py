@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from headrace.cli.progress import PLAIN_EVERY_S, Bars, Lines
-from headrace.cli.summary import pipelines_table, reason, took
+from headrace.cli.summary import moment, pipelines_table, reason, took
 from headrace.client import JobView
 from tests.cli.machine import job_view, pipeline_view
 from tests.fakes import FakeClock
@@ -76,6 +76,128 @@ def test_the_completed_point_is_not_shown_as_an_epoch(
     assert text.getvalue().rstrip().endswith(f" · epoch {shown}")
 
 
+def attempt(**changed: object) -> dict[str, object]:
+    made: dict[str, object] = {
+        "kind": "PIPELINE",
+        "number": 2,
+        "most": 4,
+        "epoch": 7,
+        "running": False,
+        "lost": False,
+        "error": "the disk is full",
+        "next_at_ms": FakeClock().wall_ms() + 8000,
+    }
+    return {**made, **changed}
+
+
+def trying(status: str = "SCHEDULED", job: str = "RUNNING", **changed: object) -> JobView:
+    pipeline = pipeline_view(status, epoch=6, rows_out=600, commits={}, attempt=attempt(**changed))
+    return JobView.model_validate(job_view(job, pipelines=[pipeline], error="why it fails"))
+
+
+def test_a_failed_attempt_is_told_once_and_its_reason_stands_on_the_line() -> None:
+    clock, text = FakeClock(), io.StringIO()
+    lines = Lines(Console(file=text, width=400), clock)
+    lines.job(trying())
+    clock.advance(1)
+    lines.job(trying())
+    clock.advance(PLAIN_EVERY_S)
+    lines.job(trying())
+
+    told = [line.split(" s  ", 1)[1] for line in lines_of(text)]
+    at = moment(FakeClock().wall_ms() + 8000)
+    facts = "600 rows · 0 rows/s · epoch 6"
+    assert told == [
+        f"pipeline 1: attempt 1 of 4 failed: the disk is full; attempt 2 of 4 follows at {at}",
+        f"pipeline 1 · attempt 2 of 4 in 8.0 s · {facts}",
+        f"pipeline 1 · attempt 2 of 4 in 2.0 s · {facts} · the disk is full",
+    ]
+
+
+def test_a_failure_after_progress_is_told_like_the_first() -> None:
+    """Progress gives retries back, so it is the second attempt of four again."""
+    clock, text = FakeClock(), io.StringIO()
+    lines = Lines(Console(file=text, width=400), clock)
+    lines.job(trying(failed_at_ms=1))
+    lines.job(trying(failed_at_ms=1, running=True))
+    lines.job(trying(failed_at_ms=2, error="the disk is full again"))
+
+    told = [line.split(" s  ", 1)[1] for line in lines_of(text) if " failed: " in line]
+    assert [line.split(": ")[2].split(";")[0] for line in told] == [
+        "the disk is full",
+        "the disk is full again",
+    ]
+
+
+def test_a_lost_worker_is_told_with_the_epoch_that_is_begun_again() -> None:
+    text = io.StringIO()
+    gone = "worker w1 is gone (no word from it for 20 s)"
+    lines = Lines(Console(file=text, width=400), FakeClock())
+    lines.job(trying(lost=True, error=gone, next_at_ms=None, most=10))
+    lines.job(trying("RUNNING", lost=True, error=gone, next_at_ms=None, most=10, running=True))
+
+    told = [line.split(" s  ", 1)[1] for line in lines_of(text)]
+    assert told[0] == f"pipeline 1: {gone}; attempt 2 of 10 from epoch 7"
+    assert told[1].startswith("pipeline 1 · attempt 2 of 10 waits for a worker · ")
+    assert told[2].startswith("pipeline 1 · running, attempt 2 of 10 · ")
+    assert len(told) == 3
+
+
+def test_a_failing_job_says_why_and_how_it_is_settled() -> None:
+    text = io.StringIO()
+    settling = {"kind": "SETTLE", "number": 5, "most": 20, "epoch": 3}
+    lines = Lines(Console(file=text, width=400), FakeClock())
+    lines.job(trying("FAILING", "FAILING", **settling))
+
+    told = [line.split(" s  ", 1)[1] for line in lines_of(text)]
+    at = moment(FakeClock().wall_ms() + 8000)
+    assert told[:2] == [
+        "the job fails: why it fails",
+        "pipeline 1: epoch 3 could not be settled, attempt 5 of 20 follows "
+        f"at {at}: the disk is full",
+    ]
+    assert told[2].startswith("pipeline 1 · failing, settling epoch 3, attempt 5 of 20 in 8.0 s · ")
+
+
+def test_what_an_ended_execution_said_last_is_not_shown_as_what_is_done_now() -> None:
+    progress = {"step": "running", "epoch": 1, "rows": 5, "rows_expected": 10}
+    pipeline = pipeline_view("FAILING", epoch=0, rows_out=0, commits={}, progress=progress)
+    text = io.StringIO()
+    lines = Lines(Console(file=text, width=200), FakeClock())
+    lines.job(JobView.model_validate(job_view("FAILING", pipelines=[pipeline])))
+
+    assert "pipeline 1 · failing · 5 of 10 rows" in text.getvalue()
+
+
+def test_rows_never_run_backwards_nor_beyond_what_is_expected() -> None:
+    """A second attempt begins lower, and Spark may count a row of a task that ran twice."""
+    clock = FakeClock()
+    progress = Progress(TextColumn("{task.description}"), console=Console(file=io.StringIO()))
+    bars = Bars(progress, clock)
+    shown: list[tuple[float, float | None]] = []
+    for rows in (100, 900, 1004, 0, 300, 1000):
+        bars.job(seen(rows))
+        clock.advance(1)
+        shown.append((progress.tasks[0].completed, progress.tasks[0].total))
+
+    assert shown == [(100, 1000), (900, 1000)] + [(1000, 1000)] * 4
+    committed = pipeline_view(rows_out=1200, commits={"a": {}, "b": {}}, progress=None)
+    bars.job(JobView.model_validate(job_view(pipelines=[committed])))
+    assert progress.tasks[0].completed == 1000, "two sinks hold the same rows"
+    bars.job(seen(400, expected=500))
+    assert "1,000 of 1,000 rows" in progress.tasks[0].fields["facts"]
+
+
+def test_a_bar_shows_the_reason_in_place_of_rows_while_it_waits() -> None:
+    progress = Progress(TextColumn("{task.description}"), console=Console(file=io.StringIO()))
+    bars = Bars(progress, FakeClock())
+    bars.job(trying(error="word " * 30))
+    (bar,) = progress.tasks
+
+    assert bar.description == "pipeline 1 · attempt 2 of 4 in 8.0 s"
+    assert bar.fields["facts"] == "word " * 11 + "…"
+
+
 def test_what_a_job_waits_for_is_said() -> None:
     text = io.StringIO()
     Lines(Console(file=text, width=200), FakeClock()).job(seen(0, waits_for="2 free slots"))
@@ -115,9 +237,9 @@ def test_the_summary_names_each_sink_with_its_table_snapshot_and_rows() -> None:
     text = io.StringIO()
     Console(file=text, width=200).print(pipelines_table(view))
 
-    rows = [line.split() for line in lines_of(text) if "RUNNING" in line]
-    counts = ["1", "RUNNING", "1,000,000", "1,000,000"]
-    assert rows == [[*counts, "x.y", "8000000000000000001", "-"], [*counts, "b", "-", "-"]]
+    rows = [line.split() for line in lines_of(text)[3:5]]
+    first = ["1", "RUNNING", "-", "1,000,000", "x.y", "-", "8000000000000000001", "-"]
+    assert rows == [first, ["b", "-", "-", "-"]], "of a worker that counts no sources nor sinks"
 
 
 def test_the_duration_is_from_the_start_not_from_the_submission() -> None:

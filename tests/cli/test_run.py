@@ -15,12 +15,19 @@ import psutil
 import pytest
 
 from headrace.cli import local
+from headrace.clock import SystemClock
 from tests.cli import stand_in
 from tests.cli.machine import JOB_FILE, WAIT_MAX_S, environment, is_gone, wait_until
 from tools.tree import ROOT
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(900)
 
+CLOCK = SystemClock()
+# What is promised, by a clock that a busy machine does not stop.
+RUN_ENDS_MAX_S = 20.0
+UP_ENDS_MAX_S = 30.0
+UP_IDLE_ENDS_MAX_S = 15.0
+WORKER_ENDS_MAX_S = 10.0
 FAKE_JAVA = "#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n"
 
 
@@ -151,6 +158,36 @@ def test_the_first_interrupt_cancels_the_job_and_stops_everything(commands: Comm
     assert commands.children() == []
 
 
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGINT, marks=[pytest.mark.crash, pytest.mark.matrix]), signal.SIGTERM],
+)
+def test_a_failing_job_is_left_within_20_s_and_what_is_left_of_it_is_said(
+    commands: Commands, number: signal.Signals
+) -> None:
+    running = commands.run(stand_in.UNSETTLED)
+    running.says("the job fails: the made-up target is full")
+    running.says("epoch 1 could not be settled, attempt 2 of 20 follows at ")
+    asked_s = CLOCK.monotonic_s()
+    running.process.send_signal(number)
+    running.ends(128 + number)
+
+    assert CLOCK.monotonic_s() - asked_s < RUN_ENDS_MAX_S
+    assert "it goes on with the next `headrace run` or `headrace up` here" in running.err
+    assert "left of pipeline 1: epoch 1 is not settled: the made-up target is still" in running.err
+    assert commands.children() == []
+
+
+def test_a_failed_attempt_is_told_while_the_job_goes_on(commands: Commands) -> None:
+    done = commands.run(stand_in.RETRIED).ends(0)
+
+    told = "pipeline 1: attempt 1 of 4 failed: the made-up target is away; attempt 2 of 4 follows"
+    assert done.err.count(told) == 1
+    assert "pipeline 1 · attempt 2 of 4 in " in done.err
+    assert done.err.index("attempt 2 of 4 in ") > done.err.index(told), "the reason comes first"
+    assert "FINISHED" in done.out
+
+
 def test_the_second_interrupt_leaves_at_once(commands: Commands) -> None:
     running = commands.run(stand_in.DEAF)
     running.says("running")
@@ -189,6 +226,9 @@ def test_a_child_that_is_killed_is_started_again_and_the_job_ends_well(
     (commands.home / "go").touch()
 
     assert "FINISHED" in running.ends(0).out
+    assert f"the {role} was ended by signal 9, and is started again" in running.err
+    if role == "worker":
+        assert "; attempt 2 of 10 from epoch 1" in running.err, "the lost worker is told"
 
 
 def test_a_worker_whose_jvm_was_killed_is_started_again_and_the_job_ends_well(
@@ -228,12 +268,58 @@ def test_a_worker_that_refuses_to_start_is_quoted(commands: Commands) -> None:
 
 
 @contextmanager
-def up(commands: Commands, *arguments: str) -> Generator[Started]:
+def up(
+    commands: Commands, *arguments: str, number: signal.Signals = signal.SIGTERM
+) -> Generator[Started]:
     standing = commands.start("up", "--port", "0", *arguments)
     standing.says("headrace is up at http://127.0.0.1:")
     yield standing
-    standing.process.send_signal(signal.SIGTERM)
+    standing.process.send_signal(number)
     standing.ends(0)
+
+
+@pytest.mark.crash
+@pytest.mark.matrix
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_is_up_stops_within_its_limits_and_its_job_goes_on_at_the_next(
+    commands: Commands, number: signal.Signals
+) -> None:
+    with up(commands, number=number):
+        job = commands.run(stand_in.WAITS, "--detach").ends(0).out.split()[1]
+
+        def status() -> str:
+            shown = commands.start("--output", "json", "job", "show", job).ends(0)
+            return str(json.loads(shown.out)["status"])
+
+        wait_until(lambda: status() == "RUNNING", "the job runs")
+        asked_s = CLOCK.monotonic_s()
+    assert CLOCK.monotonic_s() - asked_s < UP_ENDS_MAX_S
+    assert commands.children() == []
+
+    (commands.home / "go").touch()
+    with up(commands, number=number):
+        wait_until(lambda: status() == "FINISHED", "the job has gone on, and has ended")
+        asked_s = CLOCK.monotonic_s()
+    assert CLOCK.monotonic_s() - asked_s < UP_IDLE_ENDS_MAX_S
+
+
+@pytest.mark.crash
+@pytest.mark.matrix
+def test_a_worker_whose_coordinator_is_paused_ends_within_10_s_of_a_signal(
+    commands: Commands,
+) -> None:
+    """It neither answers nor refuses: without a signal the worker waits for it."""
+    standing = commands.start("up", "--port", "0")
+    standing.says("headrace is up at http://127.0.0.1:")
+    (coordinator,), (worker,) = commands.children("coordinator"), commands.children("worker")
+    os.kill(coordinator, signal.SIGSTOP)
+    try:
+        asked_s = CLOCK.monotonic_s()
+        os.kill(worker, signal.SIGTERM)
+        wait_until(lambda: is_gone(worker), "it has ended", limit_s=WORKER_ENDS_MAX_S)
+        assert CLOCK.monotonic_s() - asked_s < WORKER_ENDS_MAX_S
+    finally:
+        os.kill(coordinator, signal.SIGCONT)
 
 
 def test_what_is_up_is_used_by_run_and_taken_down_by_a_signal(commands: Commands) -> None:

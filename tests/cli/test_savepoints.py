@@ -28,7 +28,7 @@ from tests.cli.machine import (
 from tests.cli.test_jobs import always, invoke
 from tests.cli.test_run import Commands, Started, up
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(900)
 
 SAVED = {
     "kind": "savepoint",

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 import httpx2
 import pytest
 
 from headrace.cli.interrupts import interrupts
-from headrace.cli.watch import LEAVE_MAX_S, LEAVE_SILENCE_MAX_S, Watch
+from headrace.cli.watch import (
+    LEAVE_FAILING_MAX_S,
+    LEAVE_MAX_S,
+    LEAVE_SILENCE_MAX_S,
+    Watch,
+)
 from headrace.client import Client, JobView
 from headrace.errors import CoordinatorUnavailable
-from tests.cli.machine import Coordinators, job_view
+from tests.cli.machine import Coordinators, job_view, pipeline_view
 from tests.fakes import FakeClock
 
 
@@ -66,6 +73,40 @@ def test_a_job_that_takes_its_time_is_waited_for_within_a_limit() -> None:
     there = Coordinators(a=lambda _: httpx2.Response(200, json=job_view("CANCELING")))
 
     assert leave(there, passing_s=LEAVE_MAX_S / 2) is None
+
+
+@pytest.mark.parametrize("status", ["FAILING", "CANCELING"])
+def test_a_job_that_fails_is_not_waited_for_as_long(status: str) -> None:
+    """Its target may be away for a quarter of an hour."""
+    settling = {"kind": "SETTLE", "number": 2, "most": 20, "epoch": 1, "running": False}
+    pipeline = pipeline_view(status, attempt={**settling, "error": "away"})
+    body = job_view(status, pipelines=[pipeline])
+    there = Coordinators(a=lambda _: httpx2.Response(200, json=body))
+
+    assert leave(there, passing_s=LEAVE_FAILING_MAX_S / 2) is None
+    assert there.asked.count("a GET /v1/jobs/j1") == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "running", "waited_s"),
+    [
+        ("PIPELINE", True, LEAVE_MAX_S),
+        ("PIPELINE", False, LEAVE_FAILING_MAX_S),
+        ("SETTLE", True, LEAVE_FAILING_MAX_S),
+    ],
+)
+def test_a_second_attempt_that_runs_is_given_time_for_its_savepoint(
+    kind: str,
+    running: bool,  # noqa: FBT001
+    waited_s: float,
+) -> None:
+    second = {"kind": kind, "number": 2, "most": 20, "epoch": 1, "running": running}
+    pipeline = pipeline_view("RUNNING", attempt={**second, "error": "the disk was full"})
+    body = job_view("DOING_SAVEPOINT", pipelines=[pipeline])
+    there = Coordinators(a=lambda _: httpx2.Response(200, json=body))
+
+    assert leave(there, passing_s=LEAVE_FAILING_MAX_S, save=True) is None
+    assert there.asked.count("a GET /v1/jobs/j1") == ceil(waited_s / LEAVE_FAILING_MAX_S)
 
 
 def test_a_savepoint_is_waited_for_as_the_end_of_the_job() -> None:

@@ -100,7 +100,7 @@ def test_after_a_starter_was_killed_in_the_middle_the_next_one_finds_one(
     container, launch = stand_ins(tmp_path), launch_of()
     with ended_after(container, launch):
         with starter(tmp_path, f"{seam}=kill") as killed:
-            assert killed.wait(30) == -signal.SIGKILL
+            assert killed.wait(120) == -signal.SIGKILL
 
         found = int(container.start(launch).properties["pid"])
 
@@ -221,6 +221,7 @@ def test_what_it_is_told_and_what_it_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_STORE", "postgresql://u:password@h/d")
+    monkeypatch.setenv("HEADRACE_SECRET_KEY", "the key of the store")
     monkeypatch.setenv("HEADRACE_SEAMS", "launch claimed=kill")
     container, launch = stand_ins(tmp_path), launch_of()
     with ended_after(container, launch):
@@ -229,7 +230,7 @@ def test_what_it_is_told_and_what_it_is_not(
         told, line = worker.environ(), worker.cmdline()
 
     assert told["HEADRACE_TOKEN"] == TOKEN
-    assert not {"HEADRACE_STORE", "HEADRACE_SEAMS"} & told.keys()
+    assert not {"HEADRACE_STORE", "HEADRACE_SECRET_KEY", "HEADRACE_SEAMS"} & told.keys()
     assert TOKEN not in " ".join(line)
     assert line[line.index("--coordinator") + 1] == "http://a:7300,http://b:7300"
 

@@ -9,9 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
+from headrace.config import OF_COORDINATORS, child_environment
 from headrace.containers.external import External
 from headrace.containers.launching import LaunchState, Supports
 from headrace.errors import Refused
+from headrace.store.keyring import SecretKey
 from tests.containers.launches import TOKEN, launch_of, setting
 
 
@@ -38,7 +40,10 @@ def test_the_command_is_one_that_headrace_understands(
     Path("headrace.token").write_text("shown")
 
     def serve_worker(**given: object) -> None:
-        told.update(given)
+        told.update(given, inherited=set(child_environment()) & set(OF_COORDINATORS))
+
+    monkeypatch.setenv("HEADRACE_STORE", "sqlite:///x.db")
+    monkeypatch.setenv("HEADRACE_SECRET_KEY", SecretKey.new().text)
 
     monkeypatch.setattr("headrace.worker.service.serve_worker", serve_worker)
 
@@ -49,6 +54,7 @@ def test_the_command_is_one_that_headrace_understands(
     assert told["coordinators"] == ["http://a:7300", "http://b:7300"]
     assert (told["group"], told["slots"], told["token"]) == ("g1", 3, "shown")
     assert told["spark_master"] == "yarn"
+    assert told["inherited"] == set(), "its JVM needs neither the store nor its key"
     assert told["conf"] == {"spark.driver.memory": "512m", "spark.executor.memory": "2 g"}
     assert str(told["launch"]) == "WorkerLaunch(resource='r1', number=7, folder=None)"
 

@@ -22,11 +22,13 @@ from typing import Any, TypeVar
 import httpx2
 import psutil
 
+from tests.stores import KEY
+
 T = TypeVar("T")
 
-START_MAX_S = 60.0
+START_MAX_S = 240.0
 POLL_S = 0.02
-END_MAX_S = 30.0
+END_MAX_S = 120.0
 QUICK_JVM = "-XX:TieredStopAtLevel=1"  # one that lives for seconds is not worth optimizing
 
 
@@ -79,7 +81,7 @@ class Process:
 
     def health(self) -> dict[str, Any] | None:
         try:
-            return httpx2.get(f"{self.url}/health", timeout=2.0, trust_env=False).json()
+            return httpx2.get(f"{self.url}/health", timeout=10.0, trust_env=False).json()
         except httpx2.TransportError:
             return None
 
@@ -163,6 +165,7 @@ class Cluster:
                 env={
                     **kept,
                     "HEADRACE_SEAMS": seams,
+                    "HEADRACE_SECRET_KEY": KEY.text,
                     "JAVA_TOOL_OPTIONS": QUICK_JVM,
                     **self.environment,
                 },

@@ -32,14 +32,14 @@ T = TypeVar("T")
 GROUP = "team"
 ELSEWHERE = "elsewhere"  # of a container that starts nothing
 # Long enough for a living worker on a busy machine.
-HEARTBEAT_TIMEOUT_S = 6
+HEARTBEAT_TIMEOUT_S = 15
 # A worker that boots for longer is started a second time. Without Spark it takes a second or two,
 # and several times that on a busy machine.
 GRACE_S = 15
-BOOT_MAX_S = 60.0
+BOOT_MAX_S = 300.0
 RESTART_MAX_S = HEARTBEAT_TIMEOUT_S + GRACE_S + BOOT_MAX_S
 LOOK_S = 0.1
-TAKE_OVER_MAX_S = 30.0
+TAKE_OVER_MAX_S = 240.0
 
 
 def restarting(grace_s: float = GRACE_S) -> tuple[str, ...]:

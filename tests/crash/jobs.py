@@ -17,7 +17,7 @@ from headrace.store.epochs import Epoch
 from tests.crash.cluster import until
 
 ENDED = {"FINISHED", "FAILED", "CANCELED", "SAVEPOINT_DONE"}
-JOB_MAX_S = 180.0
+JOB_MAX_S = 600.0
 LOOK_S = 0.1  # between two looks at a job: they are not to take the processor from it
 
 LAKE_JOB = """

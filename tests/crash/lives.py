@@ -16,7 +16,7 @@ EPOCH_MS = 500
 APART = 1000  # between the first numbers of two jobs
 AGAIN = 500  # between those of a job and of the next one under its id
 LOOK_AT_STORE_S = 0.3
-GONE_MAX_S = 150.0  # with a try that failed, the pause after it, and a worker that starts
+GONE_MAX_S = 600.0  # with a try that failed, the pause after it, and a worker that starts
 
 
 class Life:

@@ -33,12 +33,12 @@ from tests.spark.standalone import standalone
 
 GROUP = "default"
 CONTAINER = "cluster"
-HEARTBEAT_TIMEOUT_S = 6.0
+HEARTBEAT_TIMEOUT_S = 15.0
 # A driver that boots for longer than the grace period is started once more. A patient leader gives
 # it what a busy machine needs; under a hasty one Python only has to claim the launch.
 PATIENT_S, HASTY_S = 600.0, 15.0
 LAUNCHED = "launched, before it is recorded"
-WORKS_MAX_S = 180.0
+WORKS_MAX_S = 600.0
 LOOK_S = 0.2
 
 CONTAINERS = """

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 NAMESPACE = "lake"
 PROCESSES_MAX = 1000
-ENDS_MAX_S = 120.0  # a process, with a worker that starts, and is given up before
+ENDS_MAX_S = 600.0  # a process, with a worker that starts, and is given up before
 LOOK_S = 0.2
 # Looks at tables and into catalogs come and go; all else ends.
 ALWAYS = {TaskKind.EVALUATE, TaskKind.DISCOVER}

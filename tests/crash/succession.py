@@ -18,8 +18,8 @@ from tests.crash.jobs import ENDED, JOB_MAX_S, LOOK_S, spec_of
 from tests.crash.seam_list import Seam
 from tests.crash.stand import HEARTBEAT_TIMEOUT_S, SPARK_START_MAX_S
 
-DELAY_MS = 3_000  # a test sees that a job has ended, and kills, well within it
-COMMIT_DEADLINE_S = 5  # targets are due twice as long after the end
+DELAY_MS = 10_000  # a test sees that a job has ended, and kills, well within it
+COMMIT_DEADLINE_S = 15  # targets are due twice as long after the end
 SLOTS = 3
 OPTIONS = (
     *("--heartbeat-timeout", str(HEARTBEAT_TIMEOUT_S)),
@@ -136,7 +136,7 @@ class Succession:
     def metrics(self) -> dict[str, float]:
         """What the store holds, as whoever leads tells it: by name and labels."""
         leader = self.made.leader(*self.alive)
-        text = httpx2.get(f"{leader.url}/metrics", timeout=10.0, trust_env=False).text
+        text = httpx2.get(f"{leader.url}/metrics", timeout=60.0, trust_env=False).text
         lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
         return {name: float(value) for name, _, value in lines}
 

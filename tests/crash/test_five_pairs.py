@@ -22,7 +22,7 @@ from tests.crash.jobs import (
 )
 from tests.crash.stand import SPARK_START_MAX_S, Stand, Victim, victims
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 PAIRS = 5
 READERS = 5

@@ -28,7 +28,7 @@ from tests.crash.groups_stand import (
 )
 from tests.crash.seam_list import Seam, seams_of_a_restart
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 FOUND_LOST = Seam("coordinator/groups/keeping.py", "resource found lost, before it is locked")
 BEFORE_LAUNCH = Seam("coordinator/groups/launching.py", "before launch")

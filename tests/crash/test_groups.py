@@ -28,7 +28,7 @@ from tests.crash.groups_stand import (
 from tests.crash.jobs import await_end, csv, ids_in, job, job_text, numbers, paced, submit_text
 from tests.crash.stand import SPARK_START_MAX_S
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 # Of one with Spark, which takes long to boot on a busy machine.
 SPARK_GRACE_S = 30
@@ -63,7 +63,7 @@ def test_a_killed_worker_comes_back_and_goes_on_with_what_was_lost(made: Cluster
         lost = submit_text(url, numbered(made, "lost", paced(SPLITS, EPOCH_MS)), key="lost")
         killed = stand.await_worker("r1", limit_s=SPARK_START_MAX_S)
         first = stand.resource("r1")
-        until(lambda: job(url, lost).pipelines[0].epoch > 1, limit_s=60, what="the job has begun")
+        until(lambda: job(url, lost).pipelines[0].epoch > 1, limit_s=300, what="the job has begun")
 
         stand.kill(killed)
 

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from headrace.client import Client, JobView
-from headrace.coordinator.reconcile.jobs import SETTLE_ALONE_DEADLINE_S
+from headrace.coordinator.reconcile.jobs import SETTLE_DEADLINE_S
 from headrace.model.task import ENDED as TASK_ENDED
 from headrace.store import tasks
 from headrace.store.engine import open_store, reading
 from tests.crash.cluster import END_MAX_S, until
-from tests.crash.jobs import await_end, csv, ids_in, job, job_text, numbers, paced, submit_text
-from tests.crash.stand import HEARTBEAT_TIMEOUT_S, SPARK_START_MAX_S, Stand, Victim
+from tests.crash.jobs import (
+    JOB_MAX_S,
+    await_end,
+    csv,
+    ids_in,
+    job,
+    job_text,
+    numbers,
+    paced,
+    submit_text,
+)
+from tests.crash.stand import SPARK_START_MAX_S, Stand, Victim
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 ROWS = 100
 LASTS_MS = 120_000  # far longer than all that is waited for here
-# The leader hears nothing for so long, and nobody comes to settle it; a busy machine adds some.
-PROMPT_S = HEARTBEAT_TIMEOUT_S + SETTLE_ALONE_DEADLINE_S + 20.0
 
 
 def forlorn(target: Path) -> str:
@@ -60,11 +67,10 @@ def test_a_batch_job_without_a_second_chance_fails_when_its_worker_is_killed(
     assert not before.error
 
     stand.kill(Victim.WORKER)
-    killed_s = time.monotonic()
     until(lambda: not stand.worker.left(), limit_s=END_MAX_S, what="its JVM is gone, too")
 
+    assert JOB_MAX_S < SETTLE_DEADLINE_S, "its end does not wait for somebody to settle it"
     ended = await_end(stand.url, job_id, "FAILED")
-    assert time.monotonic() - killed_s <= PROMPT_S
     assert f"worker {before.pipelines[0].worker} is gone" in (ended.error or "")
     assert [p.status for p in ended.pipelines] == ["FAILED"]
     with closing(Client([stand.url])) as client:

@@ -22,7 +22,7 @@ from tests.crash.jobs import (
 )
 from tests.crash.stand import Stand, Victim, victims
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 EPOCH_MS = 500
 ROWS_A_SPLIT = 20

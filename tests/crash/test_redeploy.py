@@ -14,10 +14,10 @@ from headrace.store.engine import open_store, reading
 from tests.crash.cluster import Cluster, cluster, free_port, until
 from tests.crash.jobs import ENDED, job, submit
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
-SPARK_START_MAX_S = 180.0
-JOB_MAX_S = 180.0
+SPARK_START_MAX_S = 600.0
+JOB_MAX_S = 600.0
 PER_READER = 1000
 
 

@@ -37,7 +37,7 @@ from tests.crash.stand import SPARK_START_MAX_S, Stand, Victim
 
 CHAIN_MAX = 8  # seams that share a stand
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(90 * CHAIN_MAX)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600 * CHAIN_MAX)]
 
 EPOCHS = 2
 ROWS = 20

@@ -28,13 +28,13 @@ from tests.crash.jobs import (
 from tests.crash.lake import leftovers
 from tests.crash.on_spark import LOOK_S, Driver, OnSpark, on_spark
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 TABLE = "lake.numbers"
 ROWS, EPOCHS, EPOCH_MS = 100, 4, 200
 LONG_ROWS, LONG_EPOCHS, LONG_EPOCH_MS = 120, 12, 500  # 6 s and more: time to be killed in
 GIVEN = 1001
-STEP_MAX_S = 90.0
+STEP_MAX_S = 300.0
 # As many files as there are epochs are enough to merge them, and not one less.
 EAGER = f"""iceberg.table.auto-create-props {{
   "self-optimizing.minor.trigger.file-count" = "{EPOCHS}"

@@ -24,7 +24,7 @@ from tests.crash.stand import Victim
 
 CHAIN_MAX = 6  # cells that share a stand
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(120 * CHAIN_MAX)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(600 * CHAIN_MAX)]
 
 P = ProcessStatus
 ROWS, FILES = 40, 4

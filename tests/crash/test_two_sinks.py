@@ -19,7 +19,7 @@ from tests.crash.jobs import (
 )
 from tests.crash.stand import Stand, Victim, victims
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 ROWS = 100
 FILE_FIRST = "the file first"

@@ -14,7 +14,6 @@ from headrace.store.schema import (
     cleanups,
     epochs,
     history,
-    job_logs,
     job_secrets,
     jobs,
     pipelines,
@@ -29,7 +28,7 @@ from tests.crash.lake import leftovers
 NAMESPACE = "ends"
 # What a process of the table has staged just now would be taken for something that a job left.
 LEFT_ALONE = 'iceberg.table.auto-create-props { "self-optimizing.enabled" = "false" }'
-STATE = (jobs, pipelines, tasks, epochs, ready_sources, job_secrets, job_logs)
+STATE = (jobs, pipelines, tasks, epochs, ready_sources, job_secrets)
 MARKS = ("headrace.mark.", "headrace.aborted.")
 OPTIMIZING = ".0.optimize"  # in the marks of a table's own processes, which stay with the table
 

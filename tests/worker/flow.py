@@ -14,7 +14,7 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from headrace.clock import SystemClock
-from headrace.connectors.connector import Committed, Staged
+from headrace.connectors.connector import Committed, Mark, Staged
 from headrace.model.deadline import Moment
 from headrace.model.epoch import EpochAt
 from headrace.model.jobspec import EnvSpec, PipelineSpec, PluginSpec
@@ -50,6 +50,26 @@ class Frame(list[int]):
         return self
 
 
+class Counted:
+    """Counts as Spark does: it tells once somebody has read."""
+
+    tells = True
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+
+    def rows(self, *, max_s: float) -> int | None:
+        return len(self.frame) if Counted.tells else None
+
+
+class CountedFlow:
+    def passing(self, frame: Any) -> Counted:
+        return Counted(frame)
+
+    def scanned(self, frame: Any) -> Counted:
+        raise AssertionError("there are no transforms")
+
+
 @dataclass
 class Numbers:
     """Gives `per_slice` numbers at a time, up to `total`; unbounded, it waits for a larger one."""
@@ -59,6 +79,8 @@ class Numbers:
     per_slice: int = 1
     bounded: bool = True
     repeatable: bool = True
+    takes_conditions: bool = False
+    known: bool = True  # how many rows a slice has, before it is read
     lasts_ms: int = 0
 
     def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
@@ -67,7 +89,7 @@ class Numbers:
             return None
         end = min(first + self.per_slice, self.total)
         last = self.bounded and end == self.total
-        rows = end - first
+        rows = end - first if self.known else None
         return Slice(data=[first, end], after=end, rows=rows, last=last, lasts_ms=self.lasts_ms)
 
     def read(self, session: object, part: Slice) -> Any:
@@ -88,11 +110,15 @@ class Lists:
     did: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     rows: list[int] = field(default_factory=list[int])
     closed: int | None = None
+    mark: Mark | None = None
     look: Callable[[str, int], None] = lambda _step, _epoch: None
 
     def _does(self, step: str, at: EpochAt) -> None:
         self.did.append((step, at.epoch))
         self.look(step, at.epoch)
+
+    def read_mark(self, session: object, at: EpochAt) -> Mark | None:
+        return self.mark
 
     def survey(self, session: object, frame: Any, at: EpochAt) -> JsonValue:
         self._does("survey", at)
@@ -137,7 +163,7 @@ class Flow:
         self.hold: Callable[[Report], bool] = lambda _report: False
         self._lock = threading.Lock()
         self.outbox = Outbox(home / "w1", posted=self._grant)
-        self._plugins = Plugins(cast("Any", sources), (), cast("Any", sinks))
+        self._plugins = Plugins(cast("Any", sources), (), cast("Any", sinks), CountedFlow())
         self._env = EnvSpec.model_validate(env)
 
     def _grant(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 
 from headrace.clock import SystemClock
-from headrace.model.task import Claim, Lane, TaskKind
+from headrace.model.task import Claim, FailureCause, Lane, TaskKind
 from headrace.protocol.messages import (
     Acknowledged,
     Answer,
@@ -22,12 +22,12 @@ from headrace.protocol.messages import (
     Sync,
 )
 from headrace.worker.client import LeaderClient
-from headrace.worker.execution import Execution
+from headrace.worker.execution import Execution, Run
 from headrace.worker.host import Host, Identity
 from headrace.worker.outbox import Outbox
 from headrace.worker.tending import Spark
 
-BOUND_S = 20.0
+BOUND_S = 120.0  # for a state to come, also on a busy machine
 LOOK_S = 0.01
 CLOCK = SystemClock()
 
@@ -136,6 +136,7 @@ class Work:
         self.overlaps = 0
         self.cancelled: list[str] = []
         self.alive = True  # Spark's JVM
+        self.death = FailureCause.LOST  # what it died of, once it is not
         self.tasks_finished: tuple[int, int] = (0, 0)  # as it says of every execution
         self.rows_written = 0
         self.asked = 0  # how often it was asked
@@ -164,6 +165,7 @@ class Worker:
     def __init__(self, leader: Leader, home: Path, *, comes_anew: bool = True) -> None:
         self.leader, self.work, self.home = leader, Work(), home
         self.errors: list[BaseException] = []
+        self.runs: dict[TaskKind, Run] = dict.fromkeys(TaskKind, self.work.run)
         clients = [
             LeaderClient(["http://a:1"], token=None, transport=httpx2.MockTransport(leader))
             for _ in range(2)
@@ -173,12 +175,13 @@ class Worker:
             clients[0],
             clients[1],
             lambda posted: Outbox(home / "w1", posted=posted),
-            dict.fromkeys(TaskKind, self.work.run),
+            self.runs,
             Spark(
                 alive=lambda: self.work.alive,
                 cancel=self.work.cancelled.append,
                 rows_written=lambda _: self.work.rows_written,
                 tasks_finished=self.work.ask,
+                died_of=lambda: self.work.death,
             ),
             CLOCK,
             comes_anew=comes_anew,

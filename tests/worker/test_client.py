@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+import threading
+from collections.abc import Callable, Iterator
 
 import httpx2
 import pytest
 
-from headrace.errors import CoordinatorUnavailable, Refused, Unauthorized
+from headrace.clock import SystemClock
+from headrace.errors import CoordinatorUnavailable, HeadraceError, Refused, Unauthorized
 from headrace.model.task import Lane
 from headrace.protocol.messages import Answer, Goodbye, Sync
 from headrace.worker import client as client_module
@@ -217,7 +220,7 @@ def test_a_slash_at_the_end_of_an_address_does_no_harm() -> None:
 
     client = Cluster(a=note).client("http://a:1/")
     client.sync(SYNC)
-    client.goodbye(Goodbye(worker="w1"))
+    client.goodbye(Goodbye(worker="w1"), timeout_s=5.0)
 
     assert paths == ["/v1/worker/sync", "/v1/worker/goodbye"]
 
@@ -233,3 +236,43 @@ def test_a_wait_says_which_lanes_are_free() -> None:
 
     assert client.wait("w1", "g", [Lane.SLOT, Lane.CONTROL], timeout_s=3.0)
     assert asked == [{"worker": "w1", "group": "g", "free": "SLOT,CONTROL", "timeout_s": "3.0"}]
+
+
+@pytest.fixture
+def silent() -> Iterator[str]:
+    """The address of somebody who takes requests and answers none, as a paused process does."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_hanging_up_ends_a_request_that_nobody_answers(silent: str) -> None:
+    client = LeaderClient([silent], token=None)
+    gave_up: list[HeadraceError] = []
+
+    def ask() -> None:
+        try:
+            client.sync(SYNC)
+        except HeadraceError as error:
+            gave_up.append(error)
+
+    asking = threading.Thread(target=ask, daemon=True)
+    began_s = SystemClock().monotonic_s()
+    asking.start()
+    while asking.is_alive():  # it only hits a connection that is there
+        client.hang_up()
+        asking.join(0.05)
+        assert SystemClock().monotonic_s() - began_s < client_module.ANSWER_TIMEOUT_S
+    client.close()
+
+    [error] = gave_up
+    assert isinstance(error, CoordinatorUnavailable)
+
+
+def test_a_goodbye_that_nobody_answers_takes_no_longer_than_it_may(silent: str) -> None:
+    client = LeaderClient([silent], token=None)
+    began_s = SystemClock().monotonic_s()
+    with pytest.raises(CoordinatorUnavailable):
+        client.goodbye(Goodbye(worker="w1"), timeout_s=0.2)
+
+    assert SystemClock().monotonic_s() - began_s < client_module.ANSWER_TIMEOUT_S
+    client.close()

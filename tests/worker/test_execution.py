@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import ClaimLost, Refused
+from headrace.model.task import FailureCause
 from headrace.protocol.messages import (
     PAYLOAD_BYTES_MAX,
     REPORT_BYTES_PER_SYNC_MAX,
@@ -30,7 +32,13 @@ class Bench:
         self.posted = threading.Event()
         self.outbox = Outbox(home / "w1", posted=self.posted.set)
 
-    def make(self, run: Does, *, after: Sequence[Execution] = ()) -> Execution:
+    def make(
+        self,
+        run: Does,
+        *,
+        after: Sequence[Execution] = (),
+        died_of: Callable[[], None] = lambda: None,
+    ) -> Execution:
         def does(execution: Execution) -> Mapping[str, Any] | None:
             return run(execution)
 
@@ -39,10 +47,11 @@ class Bench:
             self.outbox,
             does,
             after=after,
+            died_of=died_of,
         )
 
-    def end(self, run: Does) -> TaskEnded:
-        execution = self.make(run)
+    def end(self, run: Does, *, died_of: Callable[[], None] = lambda: None) -> TaskEnded:
+        execution = self.make(run, died_of=died_of)
         execution.start()
         assert execution.ended.wait(BOUND_S)
         [report] = self.outbox.pending(10)
@@ -75,6 +84,31 @@ def test_a_result_that_no_coordinator_takes_is_a_failure_and_not_said_for_ever(
 
     assert (end.outcome, end.result, end.retry) == ("FAILED", None, False)
     assert f"{REPORT_BYTES_PER_SYNC_MAX} are the limit" in (end.error or "")
+
+
+def test_a_result_that_can_not_be_told_is_a_failure(bench: Bench) -> None:
+    end = bench.end(lambda _: {"found": object()})
+    assert (end.outcome, end.retry) == ("FAILED", True)
+    assert end.error == "its end could not be told: ValidationError; see its log"
+
+
+def test_a_task_that_ends_its_thread_has_failed(bench: Bench) -> None:
+    end = bench.end(lambda _: sys.exit(3))
+    assert (end.outcome, end.error) == (
+        "FAILED",
+        "its end could not be told: SystemExit; see its log",
+    )
+
+
+def test_a_failure_that_can_not_be_looked_into_is_a_failure(bench: Bench) -> None:
+    def asks_the_jvm() -> None:
+        raise ConnectionError("the gateway is gone")
+
+    end = bench.end(raises(ValueError("secret")), died_of=asks_the_jvm)
+    assert (end.outcome, end.error) == (
+        "FAILED",
+        "its end could not be told: ConnectionError; see its log",
+    )
 
 
 def test_a_refusal_is_not_to_be_tried_again_and_is_said_in_its_own_words(bench: Bench) -> None:
@@ -210,3 +244,58 @@ def answer_first(bench: Bench, run: Does, answer: Acknowledged) -> None:
     assert bench.posted.wait(BOUND_S)
     bench.outbox.acknowledge([answer])
     assert execution.ended.wait(BOUND_S)
+
+
+# As Spark and py4j write them.
+HEAP = "java.lang.OutOfMemoryError: Java heap space"
+IN_A_TASK = (
+    "An error occurred while calling o66.append.\n: org.apache.spark.SparkException: Job aborted "
+    "due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 "
+    f"in stage 1.0 (TID 1) (10.0.0.1 executor 3): {HEAP}\n\tat java.base/java.util.Arrays.copyOf"
+)
+IN_THE_DRIVER = f"An error occurred while calling o12.count.\n: {HEAP}\n\tat org.apache.spark.X.y"
+
+
+def wrapped(text: str) -> Refused:
+    """As sinks and transforms tell what Spark told them."""
+    made = Refused("the rows can't be staged")
+    made.__cause__ = RuntimeError(text)
+    return made
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError(IN_A_TASK), RuntimeError(IN_THE_DRIVER), wrapped(IN_A_TASK)],
+    ids=["task", "driver", "wrapped"],
+)
+def test_memory_that_ran_out_is_no_error_of_the_job(bench: Bench, error: Exception) -> None:
+    end = bench.end(raises(error))
+
+    assert (end.outcome, end.cause, end.retry) == ("FAILED", FailureCause.OUT_OF_MEMORY, True)
+    assert (end.error or "").startswith(
+        "Spark's JVM ran out of memory (java.lang.OutOfMemoryError)"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no memory", "org.apache.spark.memory.SparkOutOfMemoryError: no 64 bytes", "OutOfMemoryError"],
+)
+def test_other_errors_are_the_jobs_own(bench: Bench, text: str) -> None:
+    end = bench.end(raises(RuntimeError(text)))
+
+    assert (end.cause, end.retry) == (FailureCause.ERROR, True)
+
+
+class Silenced(Exception):
+    """As an error of Java whose JVM is gone: its words were never fetched."""
+
+    def __str__(self) -> str:
+        raise ConnectionRefusedError
+
+
+def test_an_error_whose_words_went_with_the_jvm_is_said_all_the_same(bench: Bench) -> None:
+    end = bench.end(raises(Silenced()))
+
+    assert end.outcome == "FAILED"
+    assert end.error == "Silenced: Silenced, and the JVM is gone that could say more"

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.clock import SystemClock
-from headrace.connectors.connector import Setting
+from headrace.connectors.connector import Mark, Setting
 from headrace.errors import Refused, Unavailable
 from headrace.model.epoch import COMMIT_DEADLINE_S, EpochAt
 from headrace.model.jobspec import EnvSpec, PipelineSpec, PluginSpec
@@ -30,7 +30,12 @@ Asked = tuple[str, EpochAt, Collection[str] | None]
 
 class Forgetful:
     def __init__(self, name: str, asked: list[Asked], error: Exception | None) -> None:
-        self._name, self._asked, self._error = name, asked, error
+        self.name = self._name = name
+        self._asked, self._error = asked, error
+        self.mark: Mark | None = None
+
+    def read_mark(self, session: object, at: EpochAt) -> Mark | None:
+        return self.mark
 
     def forget(self, session: object, at: EpochAt, *, owners: Collection[str] | None) -> None:
         self._asked.append((self._name, at, owners))
@@ -46,11 +51,16 @@ class Desk:
         self.asked: list[Asked] = []
         self.settings: list[Setting] = []
         self.errors: dict[tuple[int, str], Exception] = {}  # by pipeline and sink
+        self.marks: dict[tuple[int, str], Mark] = {}  # likewise
+        self.completed: dict[int, int] = {}
         self.steps: list[str] = []
 
     def make_sink(self, plugin: PluginSpec, setting: Setting) -> Any:
         self.settings.append(setting)
-        return Forgetful(plugin.name, self.asked, self.errors.get((setting.pipeline, plugin.name)))
+        place = (setting.pipeline, plugin.name)
+        made = Forgetful(plugin.name, self.asked, self.errors.get(place))
+        made.mark = self.marks.get(place)
+        return made
 
     def run(self, *, stopped: bool = False) -> TaskEnded:
         sinks = tuple(PluginSpec(name=name, plugin="Console") for name in ("A", "B"))
@@ -60,6 +70,7 @@ class Desk:
             env=EnvSpec(),
             pipelines=tuple(PipelineSpec(number=n, sources=SOURCES, sinks=sinks) for n in (1, 2)),
             up_to=7,
+            completed=self.completed,
             owners=("i1", "i2"),
         )
         task = Assignment(
@@ -174,3 +185,28 @@ def test_an_execution_knows_when_its_task_was_asked_for_not_when_it_was_begun(
     assert leader.gave_s is not None
     assert execution.since is not None
     assert execution.since.monotonic_s <= leader.gave_s
+
+
+@pytest.mark.req("E7")
+def test_a_mark_of_rows_that_the_store_does_not_know_is_not_forgotten(desk: Desk) -> None:
+    """It is all that keeps a restore from writing them a second time."""
+    desk.completed = {1: 2}
+    desk.marks = {
+        (1, "A"): Mark(3, aborted=False),
+        (1, "B"): Mark(3, aborted=True),
+        (2, "A"): Mark(3, aborted=False),
+    }
+
+    end = desk.run()
+
+    assert end.outcome == "FAILED"
+    assert "A of pipeline 1: the target of sink A holds epoch 3, and the highest" in str(end.error)
+    assert [(name, at.pipeline) for name, at, _ in desk.asked] == [("B", 1), ("A", 2), ("B", 2)]
+
+
+@pytest.mark.req("E7")
+@pytest.mark.parametrize("epoch", [2, 8], ids=["known", "of a run that a restore began since"])
+def test_other_marks_are_forgotten_as_far_as_they_are_to_be(desk: Desk, epoch: int) -> None:
+    desk.completed, desk.marks = {1: 2}, {(1, "A"): Mark(epoch, aborted=False)}
+
+    assert desk.run().outcome == "SUCCESS"

@@ -14,7 +14,7 @@ from headrace.errors import Refused
 from headrace.model.epoch import EpochStatus
 from headrace.protocol.messages import EpochCompleted, EpochPlanned, EpochPrepared
 from headrace.protocol.payloads import OpenEpoch, Plan, Restore, Settled, Slice
-from tests.worker.flow import Flow, Lists, Numbers
+from tests.worker.flow import Counted, Flow, Lists, Numbers
 from tests.worker.leader import BOUND_S, eventually
 
 
@@ -48,6 +48,34 @@ def test_each_epoch_is_staged_prepared_committed_and_completed_in_order(tmp_path
     ]
     assert [r.ready for r in flow.of(EpochPrepared)] == [(), (), ("source",)]
     assert sink.closed == 3
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_is_read_is_told_by_source_when_an_epoch_is_prepared(
+    tmp_path: Path,
+    known: bool,  # noqa: FBT001  pytest passes it by name
+) -> None:
+    """Also when two sinks read the same rows; whoever completes it need not know."""
+    sources = [Numbers("a", known=known), Numbers("b", total=5, per_slice=3, known=known)]
+    flow = Flow(tmp_path, sources, [Lists("one"), Lists("two")])
+
+    assert flow.run().outcome == "SUCCESS"
+
+    told = [r.read for r in flow.of(EpochPrepared)]
+    assert told == [{"a": 1, "b": 3}, {"a": 1, "b": 2}, {"a": 1}]
+    assert [(r.rows_in, r.rows_out) for r in flow.of(EpochCompleted)] == [(4, 8), (3, 6), (1, 2)]
+
+
+def test_a_count_that_never_comes_is_waited_for_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(Counted, "tells", False)
+    flow = Flow(tmp_path, [Numbers(known=False)], [Lists()])
+
+    assert flow.run().outcome == "SUCCESS"
+
+    assert [r.read for r in flow.of(EpochPrepared)] == [{}, {}, {}]
+    assert caplog.text.count("rows read are not counted") == 1
 
 
 def test_the_next_epoch_is_planned_while_the_current_one_runs(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from headrace.worker.ownership import owned
 from headrace.worker.scratch import FOLDER, scratch
 from tests.children import child, heard
 
-BOUND_S = 20.0
+BOUND_S = 120.0  # for a state to come, also on a busy machine
 
 # A process that has left something in its folder, and lives until it is told.
 OWNER = """

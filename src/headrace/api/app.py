@@ -10,10 +10,21 @@ from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp
 
 from headrace import __version__
-from headrace.api import errors
+from headrace.api import errors, openapi
 from headrace.api.auth import Guard
-from headrace.api.routes import catalogs, groups, history, jobs, logs, resources, system, tables
+from headrace.api.routes import (
+    catalogs,
+    groups,
+    history,
+    ids,
+    jobs,
+    logs,
+    resources,
+    system,
+    tables,
+)
 from headrace.api.routes.workers import WorkerProtocol
+from headrace.api.storable import StorableText
 from headrace.coordinator.service import Coordinator
 
 
@@ -32,11 +43,13 @@ def make_app(coordinator: Coordinator, *, token: str | None) -> ASGIApp:
     app.include_router(jobs.router)
     app.include_router(logs.router)
     app.include_router(history.router)
+    app.include_router(ids.router)
     app.include_router(catalogs.router)
     app.include_router(tables.router)
     app.include_router(groups.router)
     app.include_router(resources.router)
     app.include_router(system.router)
     errors.install(app)
-    served = WorkerProtocol(app, coordinator)
+    openapi.install(app)
+    served = WorkerProtocol(StorableText(app), coordinator)
     return Guard(served, token, address=coordinator.options.address)

@@ -84,8 +84,13 @@ class Guard:
 
     def _is_ours(self, shown: bytes) -> bool:
         assert self._token is not None
-        scheme, _, token = shown.partition(b" ")
-        return scheme.lower() == b"bearer" and hmac.compare_digest(token, self._token)
+        return shows_token(shown, self._token)
+
+
+def shows_token(shown: bytes, token: bytes) -> bool:
+    """Whether an Authorization header shows this token."""
+    scheme, _, found = shown.partition(b" ")
+    return scheme.lower() == b"bearer" and hmac.compare_digest(found, token)
 
 
 @lru_cache(NAMES_REMEMBERED_MAX)  # asked at each request, of the same few names

@@ -28,7 +28,11 @@ _STATUS: tuple[tuple[type[HeadraceError], int], ...] = (
 
 
 def status_of(error: HeadraceError) -> int:
-    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    return status_of_kind(type(error))
+
+
+def status_of_kind(kind: type[HeadraceError]) -> int:
+    return next((status for branch, status in _STATUS if issubclass(kind, branch)), 500)
 
 
 def body_of(error: HeadraceError) -> dict[str, object]:

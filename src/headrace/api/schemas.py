@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from headrace.model.jobspec import JobSpec
+from headrace.model.jobspec import JobSpec, WholeNumber
 
 
 class Body(BaseModel):
@@ -49,14 +49,14 @@ class PlanDry(Body):
 
 class Block(Body):
     reason: str
-    seconds: int
+    seconds: WholeNumber
 
 
 class CreateGroup(Body):
     name: str
     container: str = "external"
-    min_parallelism: int = 0
-    memory_mb: int = 0
+    min_parallelism: WholeNumber = 0
+    memory_mb: WholeNumber = 0
     policy: str | None = None
     properties: dict[str, str] = Field(default_factory=dict[str, str])
 
@@ -65,12 +65,12 @@ class ChangeGroup(Body):
     """What is given is changed. None for a value takes a property away, "" takes the policy."""
 
     container: str | None = None
-    min_parallelism: int | None = None
-    memory_mb: int | None = None
+    min_parallelism: WholeNumber | None = None
+    memory_mb: WholeNumber | None = None
     policy: str | None = None
     properties: dict[str, str | None] = Field(default_factory=dict[str, str | None])
 
 
 class ScaleGroup(Body):
-    threads: int
+    threads: WholeNumber
     key: Annotated[str, Field(min_length=1, max_length=100)] | None = None

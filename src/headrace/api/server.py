@@ -8,13 +8,22 @@ import logging
 import os
 import socket
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
 from headrace.api.app import make_app
 from headrace.api.auth import is_loopback
+from headrace.api.connections import (
+    BoundedHttp,
+    ConnectionLimits,
+    Connections,
+    connections_max,
+    files_allowed,
+)
 from headrace.clock import SystemClock
 from headrace.coordinator.options import Options
 from headrace.coordinator.service import Coordinator
@@ -30,11 +39,30 @@ BACKLOG = 1024
 COLLECT_AFTER = (20_000, 20, 20)  # new objects, then collections of the younger generations
 
 
-class _Server(uvicorn.Server):
+class CoordinatorServer(uvicorn.Server):
     """On the first signal the lease is handed over, before connections are waited for."""
 
-    def __init__(self, config: uvicorn.Config, coordinator: Coordinator) -> None:
-        super().__init__(config)
+    def __init__(
+        self, coordinator: Coordinator, token: str | None, limits: ConnectionLimits
+    ) -> None:
+        address = coordinator.options.address
+        all_of_them = Connections(limits, coordinator.metrics, token=token, address=address)
+        http: Any = partial(BoundedHttp, connections=all_of_them)  # called as its class would be
+        super().__init__(
+            uvicorn.Config(
+                make_app(coordinator, token=token),
+                http=http,
+                ws="none",
+                log_config=None,
+                access_log=False,
+                proxy_headers=False,
+                server_header=False,
+                date_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=GRACEFUL_STOP_S,
+                backlog=BACKLOG,
+            )
+        )
         self._coordinator = coordinator
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
@@ -72,24 +100,11 @@ def serve_coordinator(
         coordinator = Coordinator(told, SystemClock(), RandomIds())
         if address_file is not None:
             _write(address_file, address)
-        log.info("coordinator serves", extra={"address": address})
-        server = _Server(_uvicorn(coordinator, token), coordinator)
+        limits = ConnectionLimits(connections_max(files_allowed()))
+        log.info("coordinator serves", extra={"address": address, "connections_max": limits.most})
+        server = CoordinatorServer(coordinator, token, limits)
         _spare_the_collector()
         server.run(sockets=[sock])
-
-
-def _uvicorn(coordinator: Coordinator, token: str | None) -> uvicorn.Config:
-    return uvicorn.Config(
-        make_app(coordinator, token=token),
-        log_config=None,
-        access_log=False,
-        proxy_headers=False,
-        server_header=False,
-        date_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=GRACEFUL_STOP_S,
-        backlog=BACKLOG,
-    )
 
 
 def _spare_the_collector() -> None:

@@ -158,6 +158,8 @@ def process_view(conn: Connection, process: Process) -> ProcessView:
         error=process.error,
         created_at_ms=process.created_at_ms,
         ended_at_ms=process.ended_at_ms,
+        files_after=result.get("files_after"),
+        bytes_after=result.get("bytes_after"),
         **_gained(plan.get("gain")),
     )
 
@@ -170,9 +172,9 @@ def _gained(told: object) -> Mapping[str, int]:
         return {}
     return {
         "files_before": gain.files_before,
-        "files_after": gain.files_after,
+        "files_planned": gain.files_after,
         "bytes_before": gain.bytes_before,
-        "bytes_after": gain.bytes_after,
+        "bytes_planned": gain.bytes_after,
     }
 
 

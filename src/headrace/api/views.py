@@ -8,19 +8,23 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
+from headrace.api.attempts import next_attempt, settle_attempt
 from headrace.coordinator.known import Known
+from headrace.coordinator.reconcile.jobs import ENDING
 from headrace.jobfile.nodes import NOWHERE, Problem
 from headrace.jobfile.registry import find_plugin
 from headrace.model.cleanup import CleanupStep, Retention
 from headrace.model.epoch import EpochKind, EpochStatus
-from headrace.model.job import JOB_ENDED, JobStatus
+from headrace.model.job import JOB_ENDED, PIPELINE_ENDED, PIPELINE_ENDING, JobStatus
 from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
-from headrace.store import claims, cleanups, jobs, savepoints, workers
+from headrace.model.task import ENDED, TaskKind
+from headrace.store import checkpoints, claims, cleanups, epochs, jobs, savepoints, tasks, workers
 from headrace.store.checkpoints import Checkpoint
 from headrace.store.history import Ended
 from headrace.store.jobs import Job
 from headrace.store.savepoints import Savepoint
 from headrace.views import (
+    AttemptView,
     CheckpointView,
     CleanupView,
     EndedView,
@@ -37,6 +41,7 @@ KINDS: Mapping[EpochKind, str] = {
     EpochKind.SAVEPOINT: "savepoint",
     EpochKind.COMPLETED: "completed",
 }
+OVER = PIPELINE_ENDED | PIPELINE_ENDING  # no further attempt of it begins
 RESTORABLE = frozenset({JobStatus.SAVEPOINT_DONE, JobStatus.FAILED, JobStatus.CANCELED})
 
 
@@ -91,15 +96,34 @@ def _run_of(found: Known) -> dict[str, Any]:
 def _pipelines_of(conn: Connection, job: Job, spec: JobSpec | None) -> tuple[PipelineView, ...]:
     executions = claims.executions_of(conn, job.id)
     odd = {p.number: not_repeatable(p) for p in spec.pipelines} if spec else {}
+    settling = _settling(conn, job)
     return tuple(
-        _pipeline_view(pipeline, executions.get(pipeline.task_id or ""), odd)
+        _pipeline_view(
+            pipeline, executions.get(pipeline.task_id or ""), odd, settling.get(pipeline.number)
+        )
         for pipeline in jobs.pipelines_of(conn, job.id)
     )
 
 
+def _settling(conn: Connection, job: Job) -> Mapping[int, AttemptView]:
+    """By pipeline: the attempt to finish or abort what an ended execution left open."""
+    if job.status not in ENDING:
+        return {}
+    executions = claims.executions_of(conn, job.id)
+    found: dict[int, AttemptView] = {}
+    for task in tasks.of_job(conn, job.id):
+        if task.kind is TaskKind.SETTLE and task.pipeline is not None and task.status not in ENDED:
+            left = epochs.open_one(conn, job.incarnation, task.pipeline)
+            found[task.pipeline] = settle_attempt(
+                executions.get(task.id), epoch=left.epoch if left else 0
+            )
+    return found
+
+
 def _ended_pipelines(ended: Ended) -> tuple[PipelineView, ...]:
     """Positions stay in the store: they are for a restore, and may be long."""
-    shown = ("number", "status", "epoch", "rows_in", "rows_out", "commits", "error")
+    counts = ("rows_in", "rows_out", "read", "written")
+    shown = ("number", "status", "epoch", *counts, "commits", "error")
     return tuple(
         PipelineView.model_validate({name: facts[name] for name in shown if name in facts})
         for facts in ended.pipelines
@@ -119,13 +143,17 @@ def _cleanup_of(conn: Connection, found: Known) -> CleanupView | None:
     if cleanup is None:
         return None
     asks_worker = cleanup.step is CleanupStep.TARGETS or cleanup.task_id is not None
+    task = tasks.get(conn, cleanup.task_id) if cleanup.task_id is not None else None
     alone = asks_worker and cleanup.group not in workers.slots_by_group(conn)
     return CleanupView(
         step=cleanup.step,
         due_at_ms=cleanup.due_at_ms,
         failures=cleanup.failures,
-        error=cleanup.error,
+        error=cleanup.error or (task.error if task is not None else None),
         waits_for=f"a worker in group {cleanup.group!r}" if alone else None,
+        at_work=cleanup.wanted_at_once or (task is not None and task.status not in ENDED),
+        unsettled=tuple(sorted(checkpoints.open_ones(conn, found.incarnation))),
+        secrets=tuple(cleanups.secret_names(conn, found.incarnation)),
     )
 
 
@@ -154,22 +182,31 @@ def _is_repeatable(source: PluginSpec) -> bool:
 
 
 def _pipeline_view(
-    pipeline: jobs.Pipeline, execution: claims.Execution | None, odd: Mapping[int, str | None]
+    pipeline: jobs.Pipeline,
+    execution: claims.Execution | None,
+    odd: Mapping[int, str | None],
+    settling: AttemptView | None,
 ) -> PipelineView:
     progress: Mapping[str, Any] | None = execution.progress if execution else None
     why = odd.get(pipeline.number)
+    attempt = settling
+    if settling is None and execution is not None and pipeline.status not in OVER:
+        attempt = next_attempt(execution, epoch=pipeline.epoch + 1)
     return PipelineView(
         number=pipeline.number,
         status=pipeline.status,
         epoch=pipeline.epoch,
         rows_in=pipeline.rows_in,
         rows_out=pipeline.rows_out,
+        read=dict(pipeline.read),
+        written=dict(pipeline.written),
         commits=dict(pipeline.commits),
         error=pipeline.error or (execution.error if execution else None),
         execution=execution.id if execution else None,
         worker=execution.worker_id if execution else None,
         spark_application=progress.get("spark_application") if progress else None,
         progress=_progress_view(progress) if progress else None,
+        attempt=attempt,
         repeatable=why is None if pipeline.number in odd else None,
         not_repeatable=why,
     )

@@ -53,8 +53,12 @@ class Ask:
 
         self.cli.log_to_stderr()
         settings = self.cli.settings(home=self._home)
-        urls = urls_of(self._coordinator or "")
-        return self.cli.client(upfile.coordinators(settings.home, urls), settings)
+        given = urls_of(self._coordinator or "")
+        return self.cli.client(
+            upfile.coordinators(settings.home, given),
+            settings,
+            known_from=lambda: upfile.known_from(settings.home, given),
+        )
 
 
 def asks(command: Callable[..., None]) -> Callable[..., None]:

@@ -14,13 +14,15 @@ from typing import Literal
 import psutil
 
 from headrace.cli import upfile
-from headrace.cli.stores import parse_store
+from headrace.cli.stores import parse_store, secret_keys
 from headrace.client import Client
 from headrace.config import Settings
 from headrace.errors import HeadraceError
-from headrace.store.engine import open_store, reading
+from headrace.store.engine import is_sqlite, open_store, reading
 from headrace.store.facts import check_program
+from headrace.store.keyring import KeySource
 from headrace.store.migrate import revision
+from headrace.store.sealed import check_key
 from headrace.worker.jars import missing_jars, resolve
 from headrace.worker.java import find_java
 
@@ -44,7 +46,12 @@ class Finding:
 
 
 def examine(
-    settings: Settings, *, store_url: str | None, fetch: bool, say: Callable[[str], None]
+    settings: Settings,
+    *,
+    store_url: str | None,
+    fetch: bool,
+    say: Callable[[str], None],
+    secret_key_file: Path | None = None,
 ) -> list[Finding]:
     """All checks, in an order in which one's cure may be the cause of the next."""
     url = store_url or f"sqlite:///{settings.home / 'store.db'}"
@@ -53,7 +60,7 @@ def examine(
         ("java", _java),
         ("jars", lambda: _jars(settings.cache_dir, fetch=fetch, say=say)),
         ("class-data archive", lambda: _archive(settings.cache_dir)),
-        ("store", lambda: _store(url)),
+        ("store", lambda: _store(url, secret_keys(secret_key_file, settings))),
         ("port", lambda: _port(DEFAULT_PORT)),
         ("disk of home", lambda: _disk("disk of home", settings.home)),
         ("disk of cache", lambda: _disk("disk of cache", settings.cache_dir)),
@@ -108,17 +115,19 @@ def _archive(cache_dir: Path) -> Finding:
     )
 
 
-def _store(url: str) -> Finding:
+def _store(url: str, keys: KeySource | None) -> Finding:
     parsed = parse_store(url)
     shown = parsed.render_as_string(hide_password=True)
     if parsed.get_backend_name() == "sqlite" and not Path(str(parsed.database)).exists():
         return Finding("store", "ok", f"{shown} is not there yet; the first start makes it")
-    engine = open_store(url)
+    engine = open_store(url, keys=keys)
     try:
         with reading(engine) as conn:
             current = revision(conn)
             if current is not None:
                 check_program(conn)
+            if current is not None or not is_sqlite(conn):
+                check_key(conn, made=current is not None)
     finally:
         engine.dispose()
     at = f"at revision {current}" if current else "empty; the first start prepares it"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -85,11 +85,18 @@ class Context:
         if self.verbose < 3:
             logging.getLogger("httpcore2").setLevel(logging.WARNING)
 
-    def client(self, urls: Sequence[str], settings: Settings) -> Client:
+    def client(
+        self,
+        urls: Sequence[str],
+        settings: Settings,
+        *,
+        known_from: Callable[[], str] | None = None,
+    ) -> Client:
+        """`known_from`: what is told when nobody answers there."""
         from headrace.client import Client
 
         token = settings.token.get_secret_value() if settings.token else None
-        return Client(urls, token=token, transport=self.transport)
+        return Client(urls, token=token, transport=self.transport, known_from=known_from)
 
     def show_json(self, answer: object) -> None:
         typer.echo(json.dumps(answer, indent=2, default=str))

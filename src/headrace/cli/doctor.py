@@ -8,6 +8,7 @@ import typer
 
 from headrace.cli import exits
 from headrace.cli.context import Context, HomeOption, OutputOption
+from headrace.cli.serve import SecretKeyFileOption
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -21,6 +22,7 @@ def doctor(
             metavar="URL",
         ),
     ] = None,
+    secret_key_file: SecretKeyFileOption = None,
     fetch: Annotated[bool, typer.Option("--fetch", help="Fetch jars that are missing.")] = False,
     home: HomeOption = None,
     output: OutputOption = None,
@@ -38,7 +40,7 @@ def doctor(
         typer.echo(text, err=True)
 
     url = store or (settings.store.get_secret_value() if settings.store else None)
-    found = examine(settings, store_url=url, fetch=fetch, say=say)
+    found = examine(settings, store_url=url, fetch=fetch, say=say, secret_key_file=secret_key_file)
     if cli.output == "json":
         cli.show_json([finding.as_dict() for finding in found])
     else:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from headrace.clock import Clock
     from headrace.views import LogLineView, LogList
 
-TAIL_MAX = 1000  # lines: as many as coordinators keep of a job
+TAIL = 1000  # lines, when nobody says how many
+TAIL_MAX = 10_000  # lines: as many as coordinators keep of a job
 POLL_S = 0.5
 QUIET_LOOKS = 2  # after the end of the job, without a line: a worker says its last soon
 COORDINATOR_AWAY_MAX_S = 600.0
@@ -28,40 +29,49 @@ WORKER_CHARS = 8  # of a worker's name, for people
 @asks
 def logs(
     ask: Ask,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="Its id, as `job list` shows it.")],
+    job: Annotated[
+        str,
+        typer.Argument(
+            metavar="JOB",
+            help="Its id, or how it begins; or its incarnation, as `job history` has it.",
+        ),
+    ],
     tail: Annotated[
         int, typer.Option(help="Begin with at most so many lines.", min=0, max=TAIL_MAX)
-    ] = TAIL_MAX,
+    ] = TAIL,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Show what comes, until the job has ended.")
     ] = False,
 ) -> None:
     """Show what was said about a job, by coordinators and workers."""
     client = ask.client
+    job = client.full_id("job", job)
     first = client.logs(job, tail=tail)
     _show(ask.cli, first)
     if not follow:
         if not first.lines and tail:
-            typer.echo(f"nothing was said about job {job} yet", err=True)
+            typer.echo(f"no log lines of job {job} are kept: none yet, or no more", err=True)
         return
     from headrace.cli.interrupts import interrupts
     from headrace.clock import SystemClock
 
     with interrupts(lambda: None) as wanted:
-        for found in _further(client, first, wanted, SystemClock()):
+        for found in _further(client, job, first, wanted, SystemClock()):
             _show(ask.cli, found)
         if wanted.wait(0):
             raise typer.Exit(wanted.exit_code)
 
 
-def _further(client: Client, found: LogList, wanted: Interrupts, clock: Clock) -> Iterator[LogList]:
+def _further(
+    client: Client, job: str, found: LogList, wanted: Interrupts, clock: Clock
+) -> Iterator[LogList]:
     """What comes after the first lines, until the job has ended or a stop is wanted."""
     from headrace.errors import LogsGone, Unavailable
 
     quiet, away, heard_s = 0, False, clock.monotonic_s()
     while quiet < QUIET_LOOKS and not wanted.wait(POLL_S):
         try:
-            found = client.logs(found.job, after=found.cursor)
+            found = client.logs(job, after=found.cursor)
         except LogsGone as error:  # nothing more will come
             typer.echo(str(error), err=True)
             return

@@ -13,6 +13,7 @@ from headrace.cli import upfile
 from headrace.cli.context import Context, urls_of
 from headrace.cli.ending import savepoint_line
 from headrace.cli.local import Shape
+from headrace.cli.outputs import lines_of, outputs_of
 from headrace.cli.session import Ended, Order, run_here, run_there, submit
 from headrace.cli.summary import ending_line, pipelines_table, reason
 from headrace.client import Client, JobView
@@ -33,6 +34,7 @@ class Place:
     settings: Settings
     coordinators: str | None  # None: bring one up
     spark_conf: Mapping[str, str]
+    named: bool = False  # by --coordinator
 
 
 def show_spec(cli: Context, spec: JobSpec) -> None:
@@ -59,7 +61,7 @@ def find_place(
             f"--conf is for a worker that `headrace run` starts, and {there} has its own; give it "
             "to `headrace worker` or `headrace up` instead"
         )
-    return Place(settings, there, spark_conf)
+    return Place(settings, there, spark_conf, named=coordinator is not None)
 
 
 def detach(cli: Context, order: Order, place: Place) -> None:
@@ -68,7 +70,7 @@ def detach(cli: Context, order: Order, place: Place) -> None:
             "--detach leaves the job to a coordinator that stays; start one with `headrace up`, "
             "or name one with --coordinator http://HOST:PORT"
         )
-    client = cli.client(urls_of(place.coordinators), place.settings)
+    client = _client(cli, place.coordinators, place)
     view = submit(client, order, lambda text: typer.echo(text, err=True))
     if cli.output == "json":
         cli.show_json(view.model_dump(mode="json"))
@@ -105,7 +107,7 @@ def check_end(view: JobView, *, endless: bool) -> None:
 
 def _running(cli: Context, order: Order, place: Place) -> AbstractContextManager[Ended]:
     def make_client(urls: str) -> Client:
-        return cli.client(urls_of(urls), place.settings)
+        return _client(cli, urls, place)
 
     clock, console = SystemClock(), cli.stderr()
     if place.coordinators is not None:
@@ -117,11 +119,25 @@ def _running(cli: Context, order: Order, place: Place) -> AbstractContextManager
     return run_here(order, shape, make_client, console, clock)
 
 
+def _client(cli: Context, urls: str, place: Place) -> Client:
+    if place.coordinators is None:
+        return cli.client(urls_of(urls), place.settings)
+    given = urls_of(urls) if place.named else []
+    return cli.client(
+        urls_of(urls),
+        place.settings,
+        known_from=lambda: upfile.known_from(place.settings.home, given),
+    )
+
+
 def _show(cli: Context, view: JobView, *, rate: bool) -> None:
+    outputs = outputs_of(view)
     if cli.output == "json":
-        cli.show_json(view.model_dump(mode="json"))
+        cli.show_json({**view.model_dump(mode="json"), "outputs": outputs})
         return
     cli.stdout().print(pipelines_table(view))
     typer.echo(ending_line(view, rate=rate))
+    for line in lines_of(outputs):
+        typer.echo(line)
     if view.savepoint:
         typer.echo(savepoint_line(view, view.savepoint))

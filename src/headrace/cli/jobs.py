@@ -23,7 +23,7 @@ DELETE = "delete"
 HISTORY_SHOWN = 100  # runs
 HISTORY_MAX = 1000  # runs
 
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its id, as `job list` shows it.")]
+JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or how it begins.")]
 SavepointArgument = Annotated[
     list[str],
     typer.Argument(
@@ -57,7 +57,8 @@ def history(
     ] = HISTORY_SHOWN,
 ) -> None:
     """List how jobs ended, the latest first."""
-    views = ask.client.history(job, status=status, name=name, most=limit)
+    full = None if job is None else ask.client.full_id("job", job)
+    views = ask.client.history(full, status=status, name=name, most=limit)
     from headrace.cli.summary import history_table
 
     show_all(ask.cli, views, lambda: history_table(views), none=NOTHING_ENDED)
@@ -67,14 +68,31 @@ def history(
 @asks
 def show(ask: Ask, job: JobArgument) -> None:
     """Show a job and its pipelines, also once it has ended."""
-    _show(ask.cli, ask.client.job(job))
+    _show(ask.cli, ask.client.job(ask.client.full_id("job", job)))
 
 
 @app.command()
 @asks
 def cancel(ask: Ask, job: JobArgument) -> None:
-    """Stop a job; its sinks keep what was committed."""
-    _show(ask.cli, ask.client.cancel_job(job))
+    """Ask a job to end; its sinks keep what was committed."""
+    view = ask.client.cancel_job(ask.client.full_id("job", job))
+    if ask.cli.output == "json":
+        ask.cli.show_json(view.model_dump(mode="json"))
+    else:
+        typer.echo(_asked_to_end(view))
+
+
+def _asked_to_end(view: JobView) -> str:
+    """A command only writes what is wanted; that it has ended is for the leader to say."""
+    from headrace.model.job import JOB_ENDED
+
+    named = f"job {view.id} ({view.name})"
+    if view.status in JOB_ENDED:
+        return f"{named} has ended already: it is {view.status}"
+    return (
+        f"{named} is asked to end, and is {view.status} until it has; "
+        f"`headrace job show {view.id}` tells"
+    )
 
 
 @app.command()
@@ -90,9 +108,9 @@ def savepoint(
     """
     match words:
         case [job]:  # also one that is called `delete`
-            _save(ask.cli, ask.client, job, wait=not no_wait)
+            _save(ask.cli, ask.client, ask.client.full_id("job", job), wait=not no_wait)
         case [word, job] if word == DELETE:
-            _delete_savepoint(ask.cli, ask.client, job)
+            _delete_savepoint(ask.cli, ask.client, ask.client.full_id("job", job))
         case _:
             raise BadSetting(
                 "`headrace job savepoint` takes JOB, or `delete JOB`, and not "
@@ -129,7 +147,7 @@ app.command()(job_logs.logs)
 @asks
 def checkpoints(ask: Ask, job: JobArgument) -> None:
     """List the checkpoints of a job, the newest first."""
-    views = ask.client.checkpoints(job)
+    views = ask.client.checkpoints(ask.client.full_id("job", job))
     from headrace.cli.summary import checkpoints_table
 
     show_all(ask.cli, views, lambda: checkpoints_table(views), none="no checkpoints yet")

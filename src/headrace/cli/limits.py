@@ -15,7 +15,8 @@ LEASE_TTL_S = 3.0
 HEARTBEAT_TIMEOUT_S = 60.0
 STALL_TIMEOUT_S = 600.0
 STATE_CLEANUP_DELAY_MS = 60_000
-HISTORY_EXPIRE_MIN = 1440
+HISTORY_EXPIRE_MIN = 10_080
+JOB_LOG_EXPIRE_MIN = 10_080
 SAVEPOINT_EXPIRE_H = 168
 COMMIT_DEADLINE_S = 3600.0
 REFRESH_TABLES_S = 60.0
@@ -50,6 +51,10 @@ StateCleanupDelay = Annotated[
 HistoryExpire = Annotated[
     int,
     typer.Option(help="Minutes that history keeps an ended job.", min=1, max=60 * YEAR_H),
+]
+JobLogExpire = Annotated[
+    int,
+    typer.Option(help="Minutes that a log line of a job is kept.", min=1, max=60 * YEAR_H),
 ]
 SavepointExpire = Annotated[
     int,

@@ -1,6 +1,6 @@
 """All of it on one machine: a coordinator and a worker as child processes, and a folder.
 
-    <home>/store.db        the store
+    <home>/store.db        the store; store.db.key beside it has the key of its secrets
     <home>/warehouse/      the lake tables
     <home>/logs/           coordinator.log, worker.log, and worker.out: rows that a job shows
 
@@ -11,6 +11,7 @@ last line, and that line and its exit code become ours.
 
 from __future__ import annotations
 
+import signal
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,15 +23,17 @@ from headrace.cli.interrupts import Interrupts
 from headrace.cli.serve import command
 from headrace.client import Client
 from headrace.clock import Clock, SystemClock
-from headrace.config import child_environment
+from headrace.config import OF_COORDINATORS, child_environment
 from headrace.containers.container import Exited, Running
-from headrace.containers.local import LocalProcess
+from headrace.containers.local import UNHURRIED, LocalProcess
 from headrace.errors import Refused, Unavailable
 
 COORDINATOR_START_MAX_S = 60.0
 WORKER_START_MAX_S = 600.0  # the first start fetches some 60 MB of jars
-# The worker gives its tasks back first, and the first one that stops has Java write its archive.
-STOP_GRACE_S = {"worker": 120.0, "coordinator": 15.0}
+# While nobody waits: the first worker that stops has Java write its archive.
+WORKER_STOP_MAX_S = 120.0
+COORDINATOR_STOP_MAX_S = 15.0
+COORDINATOR_SHARE_S = 5.0  # of the time that both have when somebody waits
 HEARTBEAT_TIMEOUT_S = 20.0  # no network between them, so less patience than usual
 RESTARTS_MAX = 3  # of each child
 POLL_S = 0.1
@@ -111,8 +114,9 @@ class Machine:
         """What the worker printed since the last call: the rows of a Console sink."""
         return self._children["worker"].new_output() if "worker" in self._children else []
 
-    def supervise(self) -> None:
-        """Start a child again that was killed; pass on the reason of one that gave up."""
+    def supervise(self) -> list[str]:
+        """Start a child again that was killed, and say so; pass on why one gave up."""
+        news: list[str] = []
         for name, child in tuple(self._children.items()):
             status = child.status()
             if not isinstance(status, Exited):
@@ -121,13 +125,26 @@ class Machine:
             if not killed or self._restarts.get(name, 0) >= RESTARTS_MAX:
                 raise _meaning(child, status.code)
             self._restarts[name] = self._restarts.get(name, 0) + 1
+            how = f"was ended by signal {-status.code}" if status.code < 0 else "lost its JVM"
+            times = f"restart {self._restarts[name]} of {RESTARTS_MAX}"
+            news.append(f"the {name} {how}, and is started again ({times})")
             child.start()
+        return news
 
-    def stop(self) -> None:
-        """End the worker, then the coordinator, so that the worker can give back what it holds."""
-        for name, grace_s in STOP_GRACE_S.items():
-            if name in self._children:
-                self._children[name].stop(grace_s=grace_s)
+    def stop(self, *, within_s: float | None = None) -> None:
+        """End the worker, then the coordinator, so that the worker can give back what it holds.
+
+        `within_s`: what has not ended by then is killed, which costs time at the next start and
+        no rows. None: nobody waits.
+        """
+        hurried = within_s is not None
+        worker_s = within_s - COORDINATOR_SHARE_S if within_s is not None else WORKER_STOP_MAX_S
+        deadline_s = self._clock.monotonic_s() + (within_s or 0)
+        if (worker := self._children.get("worker")) is not None:
+            worker.stop(grace_s=worker_s, number=signal.SIGTERM if hurried else UNHURRIED)
+        if (coordinator := self._children.get("coordinator")) is not None:
+            left_s = max(COORDINATOR_SHARE_S, deadline_s - self._clock.monotonic_s())
+            coordinator.stop(grace_s=left_s if hurried else COORDINATOR_STOP_MAX_S)
         self._address_file.unlink(missing_ok=True)
 
     def kill(self) -> None:
@@ -156,12 +173,17 @@ class Machine:
             log=self._logs / f"{name}.log",
             output=self._logs / f"{name}.out",
             # Containers of the coordinator keep what is theirs below its home.
-            environment=child_environment(
-                PYTHONUNBUFFERED="1", HEADRACE_HOME=str(self._shape.home)
-            ),
+            environment=self._environment(name),
             clock=self._clock,
         )
         self._children[name].start()
+
+    def _environment(self, name: str) -> Mapping[str, str]:
+        found = child_environment(PYTHONUNBUFFERED="1", HEADRACE_HOME=str(self._shape.home))
+        if name == "worker":
+            for variable in OF_COORDINATORS:
+                found.pop(variable, None)
+        return found
 
     def _coordinator_arguments(self) -> list[str]:
         store = f"sqlite:///{self._shape.home / 'store.db'}"

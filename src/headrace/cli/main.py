@@ -20,6 +20,7 @@ from headrace.cli import (
     jobs,
     run,
     serve,
+    store,
     tables,
     up,
     workers,
@@ -47,6 +48,7 @@ app.command("coordinator")(serve.coordinator)
 workers.app.callback(invoke_without_command=True)(serve.worker)
 app.add_typer(workers.app, name="worker")
 app.command("inspect")(inspect.inspect)
+app.add_typer(store.app, name="store")
 app.command("doctor")(doctor.doctor)
 
 

@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable
 
-STOP_GRACE_S = 60.0
+STOP_GRACE_S = 30.0  # a worker that runs something takes up to 20 s
 READ_BYTES = 1024
 STDIN = 0
 

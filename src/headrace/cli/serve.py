@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -21,10 +22,17 @@ from headrace.model.schedule import ScheduleStrategy
 
 if TYPE_CHECKING:
     from headrace.config import Settings
+    from headrace.store.keyring import KeySource
 
 TokenFileOption = Annotated[
     Path | None,
     typer.Option("--token-file", help="File that holds the token.  [default: HEADRACE_TOKEN]"),
+]
+SecretKeyFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="File that holds the key of the store's secrets.  [default: HEADRACE_SECRET_KEY]"
+    ),
 ]
 StoreOption = Annotated[
     str | None,
@@ -73,11 +81,13 @@ def coordinator(
     store: StoreOption = None,
     bind: BindOption = "127.0.0.1:7300",
     token_file: TokenFileOption = None,
+    secret_key_file: SecretKeyFileOption = None,
     ttl: limits.Ttl = limits.LEASE_TTL_S,
     heartbeat_timeout: limits.HeartbeatTimeout = limits.HEARTBEAT_TIMEOUT_S,
     stall_timeout: limits.StallTimeout = limits.STALL_TIMEOUT_S,
     state_cleanup_delay_ms: limits.StateCleanupDelay = limits.STATE_CLEANUP_DELAY_MS,
     history_job_expire_minutes: limits.HistoryExpire = limits.HISTORY_EXPIRE_MIN,
+    job_log_expire_minutes: limits.JobLogExpire = limits.JOB_LOG_EXPIRE_MIN,
     savepoint_expire_hours: limits.SavepointExpire = limits.SAVEPOINT_EXPIRE_H,
     commit_deadline: limits.CommitDeadline = limits.COMMIT_DEADLINE_S,
     job_schedule_strategy: limits.Strategy = ScheduleStrategy.WAIT,
@@ -101,12 +111,20 @@ def coordinator(
         refresh_catalogs_s=refresh_catalogs,
         state_cleanup_delay_ms=state_cleanup_delay_ms,
         history_expire_ms=history_job_expire_minutes * limits.MINUTE_MS,
+        job_log_expire_ms=job_log_expire_minutes * limits.MINUTE_MS,
         savepoint_expire_ms=savepoint_expire_hours * limits.HOUR_MS,
         commit_deadline_ms=round(commit_deadline * 1000),
     )
     token, address = _token(settings, token_file), _checked_address(advertise)
     options = groups.added_to(options, settings, token=token)
+    options = replace(options, secret_keys=_secret_keys(secret_key_file, settings))
     serve_coordinator(options, bind, token, advertise=address, address_file=address_file)
+
+
+def _secret_keys(file: Path | None, settings: Settings) -> KeySource | None:
+    from headrace.cli.stores import secret_keys
+
+    return secret_keys(file, settings)
 
 
 def _store(store: str | None, settings: Settings) -> str:
@@ -140,8 +158,10 @@ def worker(
     check_name("--group", group)
     urls, cli = _checked_urls(coordinators), Context.of(ctx)
     settings = _set_up(cli, home=home, with_parent=with_parent)
+    from headrace.config import drop_what_is_of_coordinators
     from headrace.worker.launch import claimed
 
+    drop_what_is_of_coordinators()
     mine = claimed(resource_id, launch, launch_dir)  # before all that takes long
     cli.make_home(settings)
     from headrace.worker.service import serve_worker

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
 
 from headrace.cli.context import DEFAULT_GROUP
+from headrace.cli.ending import left_lines, what_remains
 from headrace.cli.interrupts import Interrupts, interrupts
 from headrace.cli.local import Machine, Shape, Stopped
 from headrace.cli.progress import display
-from headrace.cli.watch import LEAVE_MAX_S, Display, Watch
+from headrace.cli.watch import POLL_S, Display, Watch
 from headrace.client import Client, JobView
 from headrace.clock import Clock
 from headrace.errors import Refused, Unavailable
 from headrace.model.jobspec import JobSpec
 
 NAMES_SHOWN = 3  # of earlier jobs
+SETTLE_MAX_S = 20.0  # for the targets of a job that has ended, before what runs it is stopped
+SETTLE_HURRY_MAX_S = 2.0  # the same when somebody wants to leave, and is promised 20 s
+STOP_MAX_S = 11.0  # for all processes to end after a signal; 20 s are promised with the job's end
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,9 @@ def submit(client: Client, order: Order, note: Callable[[str], None]) -> JobView
     key = secrets.token_hex(16)
     body = order.spec.model_dump(mode="json")
     group = DEFAULT_GROUP if order.restore is None else None  # it stays in the one it had
+    restore = None if order.restore is None else client.full_id("job", order.restore)
     view = client.submit_job(
-        body, submission_key=key, group=group, restore=order.restore, job_id=order.job_id
+        body, submission_key=key, group=group, restore=restore, job_id=order.job_id
     )
     for text in view.notes:
         note(f"note: {text}")
@@ -75,8 +80,50 @@ def run_here(
             with display(console, clock) as shown:
                 ended = _run_on(machine, order, wanted, shown, clock)
             yield ended
+            if ended.view is not None:
+                hurry = ended.interrupted is not None
+                limit_s = SETTLE_HURRY_MAX_S if hurry else SETTLE_MAX_S
+                with closing(make_client(machine.url)) as client, display(console, clock) as shown:
+                    settle(client, ended.view, wanted, shown, clock, limit_s=limit_s)
         finally:
-            machine.stop()
+            machine.stop(within_s=STOP_MAX_S if wanted.wait(0) else None)
+
+
+def settle(
+    client: Client,
+    ended: JobView,
+    wanted: Interrupts,
+    shown: Display,
+    clock: Clock,
+    *,
+    limit_s: float,
+) -> None:
+    """Have what the job left at its targets settled while there is somebody to do it, and say what
+    remains. Most jobs leave nothing that can't wait, and are not held up."""
+    view, stopping = ended, wanted.wait(0)
+    until_s = clock.monotonic_s() + limit_s
+    try:
+        view = client.settle_job(ended.id)
+        while _is_settling(view, clock, left_s := until_s - clock.monotonic_s()) and left_s > 0:
+            shown.doing("settling its targets")
+            if not stopping and wanted.wait(POLL_S):
+                break
+            if stopping:
+                wanted.pause(POLL_S)
+            view = client.job(ended.id)
+    except Unavailable as error:
+        shown.note(f"its targets could not be settled now: {error}")
+    if (remains := what_remains(view)) is not None:
+        shown.note(remains)
+
+
+def _is_settling(view: JobView, clock: Clock, left_s: float) -> bool:
+    """Whether there is something to wait for: it is due soon, or a worker is at it."""
+    cleanup = view.cleanup
+    if cleanup is None or not (cleanup.unsettled or cleanup.secrets):
+        return False
+    due_in_ms = cleanup.due_at_ms - clock.wall_ms()
+    return bool(cleanup.unsettled) or cleanup.at_work or due_in_ms < left_s * 1000
 
 
 def _run_on(
@@ -90,9 +137,8 @@ def _run_on(
     # Before the worker is up, so that it finds the job with its first question.
 
     def look_after() -> None:
-        for line in machine.new_output():
+        for line in (*machine.new_output(), *machine.supervise()):
             shown.note(line)
-        machine.supervise()
 
     job = _submitted(client, order, shown)
     watch = Watch(client, job.id, shown, look_after, clock=clock)
@@ -101,7 +147,8 @@ def _run_on(
         machine.wait_for_worker(client, wanted, shown.doing)
         return watch.until_ended(wanted)
 
-    ended = _carry_through(run, watch, wanted, shown, save=order.is_endless)
+    goes_on = "it goes on with the next `headrace run` or `headrace up` here"
+    ended = _carry_through(run, watch, wanted, shown, save=order.is_endless, goes_on=goes_on)
     look_after()  # the last rows came with the last epoch
     _tell_of_unfinished(client, earlier, shown)
     client.close()
@@ -116,7 +163,12 @@ def run_there(order: Order, client: Client, console: Console, clock: Clock) -> G
             job = _submitted(client, order, shown)
             watch = Watch(client, job.id, shown, lambda: None, clock=clock)
             ended = _carry_through(
-                lambda: watch.until_ended(wanted), watch, wanted, shown, save=order.is_endless
+                lambda: watch.until_ended(wanted),
+                watch,
+                wanted,
+                shown,
+                save=order.is_endless,
+                goes_on=f"its coordinator goes on with it, see `headrace job show {job.id}`",
             )
         yield ended
 
@@ -129,12 +181,19 @@ def _submitted(client: Client, order: Order, display: Display) -> JobView:
 
 
 def _carry_through(
-    run: Callable[[], JobView], watch: Watch, wanted: Interrupts, display: Display, *, save: bool
+    run: Callable[[], JobView],
+    watch: Watch,
+    wanted: Interrupts,
+    display: Display,
+    *,
+    save: bool,
+    goes_on: str,
 ) -> Ended:
     """Wait for the end; on Ctrl-C end the job and wait for that.
 
     `save`: with a savepoint. A job that reads without an end has no other good one, and can go on
-    from there; one that has an end is run again.
+    from there; one that has an end is run again. `goes_on`: what becomes of one that does not end
+    in time.
     """
     try:
         return Ended(run())
@@ -142,8 +201,9 @@ def _carry_through(
         doing = "stopping the job with a savepoint" if save else "canceling the job"
         display.note(f"{doing}; press Ctrl-C again to leave at once")
     view = _saved(watch, wanted, display) if save else watch.cancel(wanted)
-    if view is None:
-        display.note(f"the job has not ended after {LEAVE_MAX_S:.0f} s; it is asked to")
+    if view is None and watch.last is not None:
+        for line in left_lines(watch.last, goes_on=goes_on):
+            display.note(line)
     return Ended(view, wanted.exit_code)
 
 

@@ -18,6 +18,7 @@ from headrace.errors import BadSetting
 from headrace.worker.java import find_java
 
 SUPERVISE_EVERY_S = 0.5
+STOP_MAX_S = 28.0  # with running jobs; a worker that runs nothing is gone in a third of it
 
 
 def keep_up(cli: Context, settings: Settings, shape: Shape) -> None:
@@ -41,13 +42,12 @@ def keep_up(cli: Context, settings: Settings, shape: Shape) -> None:
             with upfile.written(shape.home, content):
                 _announce(cli, machine)
                 while not wanted.wait(SUPERVISE_EVERY_S):
-                    for line in machine.new_output():
+                    for line in (*machine.new_output(), *machine.supervise()):
                         typer.echo(line, err=True)
-                    machine.supervise()
         except Stopped:
             typer.echo("stopped before it was up", err=True)
         finally:
-            machine.stop()
+            machine.stop(within_s=STOP_MAX_S)
 
 
 def _bring_up(cli: Context, machine: Machine, wanted: Interrupts) -> None:

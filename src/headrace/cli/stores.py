@@ -1,6 +1,8 @@
-"""Which store a command means, and whether its URL can be read."""
+"""Which store a command means, whether its URL can be read, and the key of its secrets."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -8,6 +10,7 @@ from sqlalchemy.exc import ArgumentError
 from headrace.config import Settings
 from headrace.errors import BadSetting
 from headrace.store.engine import FORMS
+from headrace.store.keyring import VARIABLE, GivenKeys, KeyFile, KeySource, read_keys
 
 
 def store_url(given: str | None, settings: Settings) -> str | None:
@@ -16,6 +19,18 @@ def store_url(given: str | None, settings: Settings) -> str | None:
     if url is not None:
         parse_store(url)
     return url
+
+
+def secret_keys(given: Path | None, settings: Settings) -> KeySource | None:
+    """The file of --secret-key-file, or else HEADRACE_SECRET_KEY; None: neither is there."""
+    if given is not None:
+        return KeyFile.checked(given)
+    if settings.secret_key is None:
+        return None
+    try:
+        return GivenKeys(read_keys(settings.secret_key.get_secret_value()))
+    except ValueError as error:
+        raise BadSetting(f"environment variable {VARIABLE} can not be used: {error}") from None
 
 
 def parse_store(url: str) -> URL:

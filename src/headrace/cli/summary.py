@@ -10,7 +10,10 @@ from pydantic import JsonValue
 from rich import box
 from rich.table import Table
 
+from headrace.model.task import TaskKind
+from headrace.model.text import shortened
 from headrace.views import (
+    AttemptView,
     CheckpointView,
     EndedView,
     JobView,
@@ -20,7 +23,10 @@ from headrace.views import (
 
 RIGHT = frozenset({"slots", "pid", "id", "took", "bytes", "run", "age"})
 REASON_MAX = 80  # characters of an error in a list
-_COLUMNS = ("pipeline", "rows in", "rows out", "table", "snapshot", "rows in table now")
+_COLUMNS = (
+    *("pipeline", "source", "rows in", "table", "rows out", "snapshot", "rows in table now"),
+)
+_NO_SOURCE, _NO_SINK = ("",) * 2, ("",) * 4
 
 
 def table_of(*columns: str) -> Table:
@@ -32,23 +38,35 @@ def table_of(*columns: str) -> Table:
 
 
 def pipelines_table(view: JobView) -> Table:
-    """A line for each sink of each pipeline: what went in and out, and where it is now."""
+    """A line for each source and each sink of each pipeline: what it read or has written, and
+    where that is now."""
     table = table_of(*_COLUMNS)
     for pipeline in view.pipelines:
-        counts = (f"{pipeline.rows_in:,}", f"{pipeline.rows_out:,}")
-        for sink in _sinks(pipeline):
-            table.add_row(f"{pipeline.number} {pipeline.status}", *counts, *sink)
+        named = f"{pipeline.number} {pipeline.status}"
+        sides = itertools.zip_longest(_sources(pipeline), _sinks(pipeline))
+        for number, (source, sink) in enumerate(sides):
+            first = named if number == 0 else ""
+            table.add_row(first, *(source or _NO_SOURCE), *(sink or _NO_SINK))
     return table
 
 
-def _sinks(pipeline: PipelineView) -> Sequence[tuple[str, str, str]]:
-    """Table, snapshot and rows of each sink; a sink that is no table has only its name."""
-    found: list[tuple[str, str, str]] = []
-    for sink, facts in pipeline.commits.items():
+def _sources(pipeline: PipelineView) -> Sequence[tuple[str, str]]:
+    """Name and rows of each; of all together, when its worker did not count them one by one."""
+    counted = [(name, f"{rows:,}") for name, rows in pipeline.read.items()]
+    return counted or [("-", f"{pipeline.rows_in:,}")]
+
+
+def _sinks(pipeline: PipelineView) -> Sequence[tuple[str, str, str, str]]:
+    """Where it wrote to, its own rows, snapshot and rows there now; one that is no table has only
+    its name."""
+    found: list[tuple[str, str, str, str]] = []
+    for sink in {**pipeline.written, **pipeline.commits}:
+        facts = pipeline.commits.get(sink)
         known = facts if isinstance(facts, dict) else {}
         where = _text(known.get("table", sink))
-        found.append((where, _text(known.get("snapshot")), _text(known.get("total_rows"))))
-    return found or [("-", "-", "-")]
+        rows = _text(pipeline.written.get(sink, known.get("rows")))
+        found.append((where, rows, _text(known.get("snapshot")), _text(known.get("total_rows"))))
+    return found or [("-", f"{pipeline.rows_out:,}", "-", "-")]
 
 
 def _text(value: JsonValue) -> str:
@@ -101,14 +119,42 @@ def reason(view: RunView) -> str:
     return " ".join(itertools.takewhile(lambda line: not line.startswith("at "), lines))
 
 
+def attempt_words(at: AttemptView, *, now_ms: int) -> str:
+    """Which attempt it is, of how many, and when it begins."""
+    what = f"settling epoch {at.epoch}, " if at.kind == TaskKind.SETTLE else ""
+    words = f"{what}attempt {at.number} of {at.most}"
+    if at.running:
+        return words
+    if at.next_at_ms is not None and at.next_at_ms > now_ms:
+        return f"{words} in {span(at.next_at_ms - now_ms)}"
+    return f"{words} waits for a worker"
+
+
+def failure_words(at: AttemptView) -> str:
+    """Why an attempt failed, and what follows."""
+    next_one = f"attempt {at.number} of {at.most}"
+    when = f" at {moment(at.next_at_ms)}" if at.next_at_ms is not None else ""
+    if at.kind == TaskKind.SETTLE:
+        return f"epoch {at.epoch} could not be settled, {next_one} follows{when}: {at.error}"
+    if at.lost:
+        return f"{at.error}; {next_one} from epoch {at.epoch}{when}"
+    return f"attempt {at.number - 1} of {at.most} failed: {at.error}; {next_one} follows{when}"
+
+
 def jobs_table(views: Sequence[JobView], *, now_ms: int) -> Table:
     table = table_of("job", "name", "status", "group", "age", "rows out", "waits for")
     for view in views:
         rows = sum(pipeline.rows_out for pipeline in view.pipelines)
         age = span(now_ms - view.created_at_ms)
         about = (view.id, view.name, view.status, view.group)
-        table.add_row(*about, age, f"{rows:,}", view.waits_for or "")
+        table.add_row(*about, age, f"{rows:,}", view.waits_for or _next_attempt(view, now_ms))
     return table
+
+
+def _next_attempt(view: JobView, now_ms: int) -> str:
+    """What a job without a free hand waits for: the first pipeline's that does."""
+    waiting = [p.attempt for p in view.pipelines if p.attempt is not None and not p.attempt.running]
+    return attempt_words(waiting[0], now_ms=now_ms) if waiting else ""
 
 
 def history_table(views: Sequence[EndedView]) -> Table:
@@ -133,8 +179,7 @@ def history_table(views: Sequence[EndedView]) -> Table:
 def _short_reason(view: EndedView) -> str:
     if not view.error:
         return ""
-    text = reason(view)
-    return text if len(text) <= REASON_MAX else f"{text[: REASON_MAX - 1]}…"
+    return shortened(reason(view), REASON_MAX)
 
 
 def moment(at_ms: int) -> str:

@@ -161,15 +161,23 @@ def about_process(view: ProcessView) -> str:
 
 
 def files_text(view: ProcessView) -> str:
-    if view.files_before is None or view.files_after is None:
-        return "-"
-    return f"{view.files_before:,} → {view.files_after:,}"
+    counts = (view.files_before, view.files_after, view.files_planned)
+    return _change(view, *(None if n is None else f"{n:,}" for n in counts))
 
 
 def bytes_text(view: ProcessView) -> str:
-    if view.bytes_before is None or view.bytes_after is None:
+    counts = (view.bytes_before, view.bytes_after, view.bytes_planned)
+    return _change(view, *(None if n is None else size(n) for n in counts))
+
+
+def _change(view: ProcessView, before: str | None, after: str | None, planned: str | None) -> str:
+    """What became of it; of a process that runs, what is expected to."""
+    if before is None:
         return "-"
-    return f"{size(view.bytes_before)} → {size(view.bytes_after)}"
+    if after is not None:
+        return f"{before} → {after}"
+    running = view.status == ProcessStatus.RUNNING and planned is not None
+    return f"{before} → about {planned}" if running else before
 
 
 def about_plan(view: DryPlanView) -> Sequence[str]:

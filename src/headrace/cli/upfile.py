@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -60,6 +61,30 @@ def find(home: Path, make_client: Callable[[str], Client]) -> UpFile | None:
     finally:
         client.close()
     return found
+
+
+def _is_running(home: Path, found: UpFile) -> bool:
+    """Whether that `headrace up` runs: its pid may be another program's by now."""
+    try:
+        started_s = psutil.Process(found.pid).create_time()
+        return started_s <= (home / NAME).stat().st_mtime
+    except (psutil.Error, OSError):
+        return False
+
+
+def known_from(home: Path, given: list[str]) -> str:
+    """How the coordinators are known that don't answer, and what to do about it."""
+    if given:
+        return "that is what --coordinator names; check the address, and that one runs there"
+    found = read(home)
+    if found is None:  # it ended while it was asked
+        return f"the `headrace up` of {home} has ended; its jobs go on when it is started again"
+    since = datetime.fromtimestamp((home / NAME).stat().st_mtime).astimezone()
+    told = f"the `headrace up` of {home}, process {found.pid}, up since {since:%Y-%m-%d %H:%M:%S}"
+    if _is_running(home, found):
+        log = home / "logs" / "coordinator.log"
+        return f"{told}, runs and starts its coordinator again by itself: try again, or see {log}"
+    return f"{told}, was killed; its jobs are kept, and go on when it is started again"
 
 
 def coordinators(home: Path, given: list[str]) -> list[str]:

@@ -13,11 +13,13 @@ from headrace.cli.local import Stopped
 from headrace.client import Client, JobView
 from headrace.clock import Clock
 from headrace.errors import CoordinatorUnavailable, Unavailable
-from headrace.model.job import JOB_ENDED
+from headrace.model.job import JOB_ENDED, JobStatus
+from headrace.model.task import TaskKind
 
 POLL_S = 0.2
 COORDINATOR_AWAY_MAX_S = 600.0
-LEAVE_MAX_S = 60.0  # for a job to end that was asked to
+LEAVE_MAX_S = 60.0  # for a job to end that was asked to; a savepoint waits for its last epoch
+LEAVE_FAILING_MAX_S = 7.0  # for one that fails: 20 s are promised until all processes are gone
 LEAVE_SILENCE_MAX_S = 8.0  # a coordinator that was killed is back by then, if it comes back
 
 Way = Literal["cancel", "savepoint"]  # to end a job: as its command is called
@@ -40,6 +42,15 @@ def has_ended(view: JobView) -> bool:
     return view.status in JOB_ENDED
 
 
+def is_failing(view: JobView) -> bool:
+    """Whether something of it failed, and waits to be tried again or to be settled: its end may
+    take long. An attempt that runs ends like any other, whatever the one before it failed of."""
+    if view.status == JobStatus.FAILING:
+        return True
+    attempts = [p.attempt for p in view.pipelines if p.attempt is not None and p.attempt.error]
+    return any(not at.running or at.kind == TaskKind.SETTLE for at in attempts)
+
+
 class Watch:
     """Looks at one job. `supervise` looks after the processes that this command started."""
 
@@ -58,6 +69,7 @@ class Watch:
         self._supervise = supervise
         self._clock = clock
         self._away_since_s: float | None = None
+        self.last: JobView | None = None  # the job as it was last seen
 
     def until_ended(self, wanted: Interrupts) -> JobView:
         """The job as it ended. Raises Stopped as soon as a stop is wanted."""
@@ -70,7 +82,8 @@ class Watch:
                 raise Stopped
 
     def cancel(self, wanted: Interrupts) -> JobView | None:
-        """Cancel it and wait for its end; None when it had not ended within LEAVE_MAX_S.
+        """Cancel it and wait for its end; None when it had not ended in time: one that fails is
+        not waited for as long as others.
 
         CoordinatorUnavailable when nobody answers: he who waits was told to leave.
         """
@@ -81,10 +94,9 @@ class Watch:
         return self._leave(wanted, "savepoint", self._client.savepoint_job)
 
     def _leave(self, wanted: Interrupts, way: Way, ask: Callable[[str], JobView]) -> JobView | None:
-        heard_s = self._clock.monotonic_s()
-        deadline_s = heard_s + LEAVE_MAX_S
+        began_s = heard_s = self._clock.monotonic_s()
         asked = False
-        while self._clock.monotonic_s() < deadline_s:
+        while self._clock.monotonic_s() < began_s + self._leave_max_s():
             asked = asked or self._ask(ask)
             view = self._look()
             if view is not None and has_ended(view):
@@ -96,6 +108,10 @@ class Watch:
             self._supervise()
             wanted.pause(POLL_S)
         return None
+
+    def _leave_max_s(self) -> float:
+        failing = self.last is not None and is_failing(self.last)
+        return LEAVE_FAILING_MAX_S if failing else LEAVE_MAX_S
 
     def _nobody_answers(self, way: Way, *, asked: bool) -> CoordinatorUnavailable:
         wish = WISHES[way]
@@ -121,6 +137,7 @@ class Watch:
         if self._away_since_s is not None:
             self._away_since_s = None
             self._display.note("the coordinator is back")
+        self.last = view
         self._display.job(view)
         return view
 

@@ -15,11 +15,12 @@ NO_WORKERS = "no workers"
 LINES_SHOWN = 100
 LINES_MAX = 1000
 
-WorkerArgument = Annotated[
-    str, typer.Argument(metavar="WORKER", help="Its id, as `worker list` shows it.")
-]
+WorkerArgument = Annotated[str, typer.Argument(metavar="WORKER", help="Its id, or how it begins.")]
 NamedArgument = Annotated[
-    str, typer.Argument(metavar="WORKER|RESOURCE", help="The id of a worker, or of a resource.")
+    str,
+    typer.Argument(
+        metavar="WORKER|RESOURCE", help="The id of a worker or of a resource, or how it begins."
+    ),
 ]
 
 
@@ -37,7 +38,7 @@ def list_workers(ask: Ask) -> None:
 @asks
 def show(ask: Ask, worker: WorkerArgument) -> None:
     """Show a worker: where it is, what it runs, and what becomes of it."""
-    view = ask.client.worker(worker)
+    view = ask.client.worker(ask.client.full_id("worker", worker))
     from headrace.cli.group_text import about_worker
 
     show_one(ask.cli, view, lambda: about_worker(view, now_ms=now_ms()))
@@ -47,7 +48,7 @@ def show(ask: Ask, worker: WorkerArgument) -> None:
 @asks
 def drain(ask: Ask, worker: WorkerArgument) -> None:
     """Give a worker nothing more. What it holds, it finishes; it stays until it is ended."""
-    view = ask.client.drain_worker(worker)
+    view = ask.client.drain_worker(ask.client.full_id("worker", worker))
     from headrace.cli.group_text import about_drain
 
     show_one(ask.cli, view, lambda: about_drain(view))
@@ -57,7 +58,7 @@ def drain(ask: Ask, worker: WorkerArgument) -> None:
 @asks
 def resume(ask: Ask, worker: WorkerArgument) -> None:
     """Take a drain back: the worker is given work again, as long as it is there."""
-    view = ask.client.resume_worker(worker)
+    view = ask.client.resume_worker(ask.client.full_id("worker", worker))
     from headrace.cli.group_text import about_resume
 
     show_one(ask.cli, view, lambda: about_resume(view))
@@ -71,7 +72,7 @@ def logs(
     lines: Annotated[int, typer.Option(help="Show so many.", min=1, max=LINES_MAX)] = LINES_SHOWN,
 ) -> None:
     """Show what a worker wrote last, as the container that started it has it."""
-    view = ask.client.resource_logs(named, lines=lines)
+    view = ask.client.resource_logs(_resource(ask, named), lines=lines)
     if ask.cli.output == "text" and view.note:
         typer.echo(view.note, err=True)
     show_one(ask.cli, view, lambda: view.lines)
@@ -85,5 +86,9 @@ def release(ask: Ask, named: NamedArgument) -> None:
     It is given nothing more, and stopped when it holds nothing. The group's floor may ask for
     another one.
     """
-    view = ask.client.release_resource(named)
+    view = ask.client.release_resource(_resource(ask, named))
     show_one(ask.cli, view, lambda: [f"resource {view.id} is released: {view.next}"])
+
+
+def _resource(ask: Ask, named: str) -> str:
+    return ask.client.full_id("resource", named)

@@ -24,7 +24,7 @@ from headrace.containers.local_workers import local_workers, spark_workers
 from headrace.containers.properties import NAME, NAME_RULE, ContainerSetting, Kind
 from headrace.errors import BadSetting, NotFound
 from headrace.jobfile.document import Document, read_document
-from headrace.jobfile.nodes import VARIABLE, Node, Object, Place, Problem, Scalar, describe
+from headrace.jobfile.nodes import Node, Object, Place, Problem, Scalar, describe
 from headrace.jobfile.suggest import hint
 from headrace.jobfile.variables import substitute
 
@@ -149,11 +149,11 @@ def _flat(block: Object, prefix: str, title: str) -> Iterator[tuple[str, str]]:
 
 
 def _with_value(node: Scalar, name: str, title: str) -> str:
-    if left := VARIABLE.search(node.text):
+    for unset in node.unset:
         raise Problem(
             node.place,
-            f"property {name!r} of {title} needs variable {left[1]!r}, which has no value; set it "
-            "in the environment",
+            f"property {name!r} of {title} needs variable {unset.name!r}, which has no value; set "
+            "it in the environment",
         )
     return node.text
 

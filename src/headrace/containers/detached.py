@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 
 from headrace.clock import Clock, SystemClock
-from headrace.config import child_environment
+from headrace.config import OF_COORDINATORS, child_environment
 from headrace.containers import claims, sessions
 from headrace.containers.claims import Claim
 from headrace.containers.folders import Folders, forget_secrets, is_over
@@ -45,7 +45,7 @@ CLAIM_WAIT_MAX_S = 60.0  # Python starts in a second; a machine that swaps takes
 SAID_LINES = 5
 MARK = "HEADRACE_LAUNCH_DIR"  # in the environment of all that a launch starts: the launch's folder
 # The coordinator's own: the store's password is no business of a worker.
-NOT_INHERITED = ("HEADRACE_STORE", "HEADRACE_SEAMS")
+NOT_INHERITED = (*OF_COORDINATORS, "HEADRACE_SEAMS")
 
 
 @dataclass(frozen=True, slots=True)

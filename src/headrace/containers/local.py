@@ -23,6 +23,8 @@ from headrace.containers import sessions
 from headrace.containers.container import Exited, Running, Status
 from headrace.containers.sessions import KILL_WAIT_S, POLL_S, SWEEPS_MAX
 
+# As SIGTERM, from a parent that nobody waits for: Java may finish writing its class-data archive.
+UNHURRIED = signal.SIGUSR1
 LOG_BYTES_MAX = 10_000_000  # a larger log is put aside when the process starts
 TAIL_BYTES_MAX = 65_536
 
@@ -78,12 +80,12 @@ class LocalProcess:
         code = self._process.returncode
         return Running(self._process.pid) if code is None else Exited(code)
 
-    def stop(self, *, grace_s: float) -> None:
+    def stop(self, *, grace_s: float, number: signal.Signals = signal.SIGTERM) -> None:
         process = self._process
         if process is None or process.returncode is not None:
             return
         if not self._has_exited():
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(number)
             self._wait_for_exit(grace_s)
         self._take_away(process)
 

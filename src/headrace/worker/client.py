@@ -10,9 +10,12 @@ a proxy) its status decides.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import socket
+from collections import deque
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx2
 from pydantic import ValidationError
@@ -41,6 +44,8 @@ from headrace.protocol.messages import (
 CONNECT_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
 COORDINATORS_MAX = 50  # remembered addresses
+CONNECTIONS_REMEMBERED_MAX = 10  # the newest: one thread asks, so one of them is in use
+CONNECTED = frozenset({"connection.connect_tcp.complete", "connection.start_tls.complete"})
 # Not 404: what has no such page is no coordinator, and the next address may be one.
 REFUSALS = frozenset({401, 403, 413, 415, 422})
 
@@ -67,7 +72,7 @@ class _Said:
 
 
 class LeaderClient:
-    """For one thread: each thread that speaks has its own."""
+    """For one thread: each thread that speaks has its own. Any thread may hang up."""
 
     def __init__(
         self,
@@ -79,6 +84,7 @@ class LeaderClient:
         self._urls = [url.rstrip("/") for url in urls]
         self._shows_token = token is not None
         self._at = self._urls[0]
+        self._connections: deque[socket.socket] = deque(maxlen=CONNECTIONS_REMEMBERED_MAX)
         self._http = httpx2.Client(
             headers={"Authorization": f"Bearer {token}"} if token else {},
             timeout=httpx2.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
@@ -94,14 +100,25 @@ class LeaderClient:
     def close(self) -> None:
         self._http.close()
 
+    def hang_up(self) -> None:
+        """End the request that is under way as if nobody had answered it.
+
+        Safe in a signal handler: a worker that is to stop must not wait for a coordinator that
+        has been paused. The next request connects anew.
+        """
+        for connection in tuple(self._connections):
+            with contextlib.suppress(OSError):  # it is closed already
+                connection.shutdown(socket.SHUT_RDWR)
+
     def register(self, said: Register) -> Registered:
         return self._post("register", said, Registered)
 
     def sync(self, said: Sync) -> Answer:
         return self._post("sync", said, Answer)
 
-    def goodbye(self, said: Goodbye) -> None:
-        self._post("goodbye", said, Message)
+    def goodbye(self, said: Goodbye, *, timeout_s: float) -> None:
+        timeout = httpx2.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S))
+        self._post("goodbye", said, Message, timeout=timeout)
 
     def wait(self, worker: str, group: str, free: Sequence[Lane], *, timeout_s: float) -> bool:
         """Park at the leader until it has something for this worker."""
@@ -118,12 +135,13 @@ class LeaderClient:
         )
         return self._read(answer, Rung).rung
 
-    def _post(self, verb: str, said: Message, kind: type[M]) -> M:
+    def _post(self, verb: str, said: Message, kind: type[M], **more: Any) -> M:
         answer = self._try(
             "POST",
             verb,
             content=said.model_dump_json(),
             headers={"Content-Type": "application/json"},
+            **more,
         )
         return self._read(answer, kind)
 
@@ -133,15 +151,24 @@ class LeaderClient:
         except ValidationError as error:  # a proxy's page, or a program of another kind
             raise self._elsewhere(f"{self._at} gave an answer that can't be read") from error
 
-    def _try(self, method: str, verb: str, **what: object) -> httpx2.Response:
+    def _try(self, method: str, verb: str, **what: Any) -> httpx2.Response:
         url = f"{self._at}/v1/worker/{verb}"
         try:
-            answer = self._http.request(method, url, **what)  # type: ignore[arg-type]
+            answer = self._http.request(
+                method, url, extensions={"trace": self._remember_connection}, **what
+            )
         except httpx2.TransportError as error:
             raise self._elsewhere(f"{self._at} does not answer: {error}") from error
         if answer.is_success:
             return answer
         raise self._error_of(answer)
+
+    def _remember_connection(self, event: str, facts: Mapping[str, Any]) -> None:
+        """Called by the HTTP client at each of its steps."""
+        if event in CONNECTED:
+            connection = facts["return_value"].get_extra_info("socket")
+            if connection is not None:
+                self._connections.append(connection)
 
     def _error_of(self, answer: httpx2.Response) -> HeadraceError:
         """What the host is to act on. Whatever may go away is CoordinatorUnavailable."""

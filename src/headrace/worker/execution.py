@@ -6,12 +6,14 @@ import itertools
 import json
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from headrace.errors import HeadraceError, Refused
+from headrace.errors import HeadraceError, Refused, StoreOlderThanTarget
+from headrace.formats.spark_errors import ran_out_of_memory, words_of
 from headrace.model.deadline import Moment
-from headrace.model.task import Claim
+from headrace.model.task import JVM_ENDS, JVM_GONE, Claim, FailureCause
+from headrace.model.text import shortened
 from headrace.protocol.messages import (
     PAYLOAD_BYTES_MAX,
     REPORT_BYTES_PER_SYNC_MAX,
@@ -56,12 +58,15 @@ class Execution:
         *,
         after: Sequence[Execution] = (),
         since: Moment | None = None,
+        died_of: Callable[[], FailureCause | None] = lambda: None,
     ) -> None:
         """`after`: older attempts of the task, which must have ended before this one begins.
-        `since`: the leader was asked then, and gave the task."""
+        `since`: the leader was asked then, and gave the task. `died_of`: what ended the JVM, if
+        anything did."""
         self.assignment = assignment
         self.claim: Claim = assignment.claim
         self._outbox, self._run, self._after, self.since = outbox, run, after, since
+        self._died_of = died_of
         self._stop = threading.Event()
         self._called = threading.Event()  # to stop, or to end with a savepoint
         self._saving = self._silent = False
@@ -163,13 +168,24 @@ class Execution:
         self._tell("epoch planned", proposed.report, news=bool(granted.slices))
         return granted
 
-    def prepare(self, epoch: int, handles: Json, ready: Sequence[str] = ()) -> Posted:
-        """Have the stage handles recorded, and who has read everything."""
+    def prepare(
+        self,
+        epoch: int,
+        handles: Json,
+        ready: Sequence[str] = (),
+        read: Mapping[str, int] | None = None,
+    ) -> Posted:
+        """Have the stage handles recorded, who has read everything, and how much was read."""
         seam("before epoch is prepared")
         _fits("stage handles", epoch, handles)
         return self._outbox.post(
             lambda seq: EpochPrepared(
-                seq=seq, claim=self.claim, epoch=epoch, handles=handles, ready=tuple(ready)
+                seq=seq,
+                claim=self.claim,
+                epoch=epoch,
+                handles=handles,
+                ready=tuple(ready),
+                read=None if read is None else dict(read),
             )
         )
 
@@ -194,7 +210,14 @@ class Execution:
 
     def _main(self) -> None:
         SPEAKING.set(self.id)
-        self._end(self._outcome())
+        try:
+            end = self._outcome()
+        except (Exception, SystemExit) as error:
+            # Whatever it was: one that never ended would be held, and its slot taken, for ever.
+            log.exception("execution's end could not be told", extra={"execution": self.id})
+            kind = type(error).__name__  # its words may hold secrets
+            end = self._ended("FAILED", error=f"its end could not be told: {kind}; see its log")
+        self._end(end)
 
     def _end(self, end: TaskEnded) -> None:
         try:
@@ -212,7 +235,7 @@ class Execution:
         except Exception as error:  # noqa: BLE001  reported, whatever it is
             if self.stopping:  # a cancelled Spark job raises whatever it likes
                 return self._ended("CANCELED")
-            return self._failed(error)
+            return self._failed(error, self._loss(error))
         outcome = "SAVEPOINT" if self.saved else "SUCCESS"
         end = self._ended(outcome, result=dict(result) if result is not None else None)
         return self._too_large(end) or end
@@ -236,12 +259,24 @@ class Execution:
                 self.check()
         self.check()
 
-    def _failed(self, error: Exception) -> TaskEnded:
+    def _failed(self, error: Exception, loss: FailureCause | None = None) -> TaskEnded:
+        """`loss`: the JVM went with it, and whatever was raised is a consequence."""
         refused = isinstance(error, Refused)  # said to the user in full; nothing for us to trace
-        facts = {"execution": self.id, "reason": str(error)}
+        facts = {"execution": self.id, "reason": words_of(error)}
         log.error("execution failed", extra=facts, exc_info=None if refused else error)
         told = redacted(said(error), secrets_of(self.assignment.payload))
-        return self._ended("FAILED", error=told, retry=not refused)
+        if loss is not None:
+            text = f"Spark's JVM {JVM_ENDS.get(loss, JVM_GONE)}: {told}"[:ERROR_CHARACTERS_MAX]
+            return self._ended("FAILED", error=text, cause=loss)
+        # An older store does not grow younger: what it completed before is no reason to try again.
+        final = isinstance(error, StoreOlderThanTarget)
+        return self._ended("FAILED", error=told, retry=not refused, final=final)
+
+    def _loss(self, error: Exception) -> FailureCause | None:
+        """What became of the JVM, if anything did. It is asked, so never by the host's thread."""
+        if (death := self._died_of()) is not None:
+            return death
+        return FailureCause.OUT_OF_MEMORY if ran_out_of_memory(error) else None
 
     def _ended(self, outcome: str, **more: object) -> TaskEnded:
         return TaskEnded.model_validate({"seq": 0, "claim": self.claim, "outcome": outcome, **more})
@@ -269,9 +304,10 @@ def _fits(what: str, epoch: int, content: Json) -> Json:
 
 def said(error: Exception) -> str:
     """The error in one line. Of a Java trace: what happened, and what caused it."""
-    text = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
+    words = words_of(error)
+    text = words if isinstance(error, HeadraceError) else f"{type(error).__name__}: {words}"
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if not line.startswith(("at ", "... "))]
     causes = [line for line in told if line.startswith("Caused by:")]
     first = [line for line in told if not line.startswith("Caused by:")][:FIRST_LINES_MAX]
-    return " ".join([*first, *causes[-1:]])[:ERROR_CHARACTERS_MAX]
+    return shortened(" ".join([*first, *causes[-1:]]), ERROR_CHARACTERS_MAX)

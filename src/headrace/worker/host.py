@@ -45,8 +45,12 @@ IDLE_SYNC_INTERVAL_S = 3.0  # a heartbeat; work wakes the host long before
 WAIT_TIMEOUT_S = 10.0  # of one parked wait
 RETRY_PAUSE_S = 0.2  # after a coordinator did not answer, growing to the next
 RETRY_PAUSE_MAX_S = 2.0
-GOODBYE_TIMEOUT_S = 10.0  # of all its tries; a leader that is gone longer finds it out itself
-STOP_TIMEOUT_S = 15.0  # for executions to end when the worker stops
+# Of all tries to say goodbye: a leader that is gone longer finds it out itself. An idle worker
+# has less to say, and is to be gone within 10 s.
+GOODBYE_TIMEOUT_S = 8.0
+GOODBYE_IDLE_TIMEOUT_S = 3.0
+GOODBYE_TRY_MIN_S = 0.2
+STOP_TIMEOUT_S = 8.0  # for executions to end when the worker stops
 TURN_MAX_S = 15 * 60.0  # so long after its start one waits for another of its launch to be gone
 TURN_PAUSE_S = 5.0
 
@@ -83,6 +87,8 @@ class Host:
         """Ask the host to end. Safe to call from a signal handler."""
         self._stopping.set()
         self._news.set()
+        self._client.hang_up()  # what it waits for is not needed any more, whoever is paused
+        self._waits.hang_up()
 
     def run(self) -> None:
         """Serve until `stop`, then give everything back, also when the leader refuses us."""
@@ -218,7 +224,10 @@ class Host:
         for execution in older:
             execution.stop()
         run = self._runs[assignment.kind]
-        execution = Execution(assignment, self._outbox, run, after=older, since=self._asked)
+        died_of = self._tending.died_of
+        execution = Execution(
+            assignment, self._outbox, run, after=older, since=self._asked, died_of=died_of
+        )
         self._active[claim] = execution
         self.lines.begin(assignment)
         log.info("task taken", extra={"execution": execution.id, "kind": assignment.kind})
@@ -254,6 +263,7 @@ class Host:
 
     def _leave(self) -> None:
         """Stop what runs, without a word about it, then say goodbye for all of it."""
+        idle = not self._active
         for execution in self._active.values():
             execution.stop(silently=True)
         deadline_s = self._clock.monotonic_s() + STOP_TIMEOUT_S
@@ -262,18 +272,23 @@ class Host:
             if not execution.ended.wait(0 if self._tending.jvm_died else left_s):
                 log.warning("execution did not stop", extra={"execution": execution.id})
         self._tending.end()
-        self._say_goodbye()
+        self._say_goodbye(idle=idle)
         self._outbox.close()
 
-    def _say_goodbye(self) -> None:
+    def _say_goodbye(self, *, idle: bool) -> None:
         reports = tuple(self._outbox.pending(REPORTS_PER_SYNC_MAX))
         lines = tuple(self.lines.pending())
-        said = Goodbye(worker=self._me.worker, reports=reports, lines=lines)
-        deadline_s = self._clock.monotonic_s() + GOODBYE_TIMEOUT_S
+        death = self._tending.death
+        said = Goodbye(worker=self._me.worker, reports=reports, lines=lines, cause=death)
+        limit_s = GOODBYE_TIMEOUT_S
+        if idle and not reports:
+            limit_s = min(limit_s, GOODBYE_IDLE_TIMEOUT_S)
+        deadline_s = self._clock.monotonic_s() + limit_s
         pause_s = RETRY_PAUSE_S
         while self._registered:
             try:
-                self._client.goodbye(said)
+                left_s = deadline_s - self._clock.monotonic_s()
+                self._client.goodbye(said, timeout_s=max(left_s, GOODBYE_TRY_MIN_S))
             except HeadraceError as error:
                 log.warning("goodbye not said", extra={"reason": str(error)})
                 over = self._clock.monotonic_s() + pause_s > deadline_s

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,11 +24,11 @@ from headrace.errors import ClaimLost
 from headrace.model.deadline import Moment, now
 from headrace.model.epoch import OPEN_MAX, EpochStatus
 from headrace.protocol.messages import EpochCompleted, Json
-from headrace.protocol.payloads import OpenEpoch, PipelinePayload, Settled
+from headrace.protocol.payloads import PipelinePayload, Settled
 from headrace.seams import seam
 from headrace.transforms.transform import Transform
 from headrace.worker.execution import RUNNING, Execution
-from headrace.worker.frames import Frames
+from headrace.worker.frames import Counting, Frames
 from headrace.worker.outbox import Posted
 from headrace.worker.pace import Pace
 from headrace.worker.planning import Planner, Work
@@ -48,6 +48,7 @@ class Plugins:
     sources: Sequence[Source]
     transforms: Sequence[Transform]
     sinks: Sequence[Sink]
+    counting: Counting
 
 
 class Pipeline:
@@ -63,11 +64,14 @@ class Pipeline:
         self._since = execution.since or now(clock)  # of what an execution before it left open
         self._planner = Planner(plugins.sources, payload.restore, clock)
         self._pace = Pace(payload.env, clock)
-        self._frames = Frames(payload.pipeline, plugins.sources, plugins.transforms, session)
+        self._frames = Frames(
+            payload.pipeline, plugins.sources, plugins.transforms, session, plugins.counting
+        )
         self._sinks = Sinks(execution, payload, plugins.sinks, session)
         self._tail = Tail(f"{execution.id}, tail", waiting=self._wait_for_tail)
         self._planning = threading.Lock()
         self._granting: deque[tuple[Work, Posted]] = deque()  # proposed, and not begun
+        self._checked = False  # no target is ahead of the store; before that nothing is planned
         self._over = False  # nothing more is planned
         self._bounded = all(source.bounded for source in plugins.sources)
         self._written = bool(payload.restore.written)  # something was staged at every sink
@@ -87,8 +91,11 @@ class Pipeline:
         if self._restore.epoch > 0:
             self._sinks.sweep(self._restore.epoch, {})  # its owner may have died before it could
         left_open = [self._planner.resume(left.epoch, left.plan) for left in self._restore.open]
-        for work, left in zip(left_open, self._restore.open, strict=True):
-            self._resume(work, left)
+        planned = self._finish_prepared(left_open)
+        self._sinks.check_marks()
+        self._checked = True
+        for work in planned:
+            self._begin(work)
         if self._planner.epoch < 0:
             self._open += 1
             self._begin(self._planner.opening())
@@ -107,6 +114,7 @@ class Pipeline:
 
     def settle(self) -> Json:
         """Finish what an ended execution left prepared; abort what it left planned."""
+        self._see_targets()
         completed: list[EpochCompleted] = []
         aborted: list[int] = []
         for left in self._restore.open:
@@ -116,17 +124,30 @@ class Pipeline:
                 self._sinks.sweep(left.epoch, left.handles or {})
                 completed.append(done)
             else:
+                if not aborted:
+                    self._sinks.check_marks(settling=True)
                 self._sinks.abort(left.epoch, self._since)
                 aborted.append(left.epoch)
         self._sinks.sweep_again()
         settled = Settled(completed=tuple(completed), aborted=tuple(aborted))
         return settled.model_dump(mode="json")
 
-    def _resume(self, work: Work, left: OpenEpoch) -> None:
-        if left.status is EpochStatus.PREPARED:
-            self._tail.begin(partial(self._finish, work, left.handles or {}, self._since))
-        else:
-            self._begin(work)
+    def _finish_prepared(self, left_open: Sequence[Work]) -> Sequence[Work]:
+        """Commit what is prepared, also where a target is ahead of the store: it was only ever
+        committed from these handles. Returns the others."""
+        planned: list[Work] = []
+        self._see_targets()
+        for work, left in zip(left_open, self._restore.open, strict=True):
+            if left.status is EpochStatus.PREPARED:
+                self._tail.begin(partial(self._finish, work, left.handles or {}, self._since))
+            else:
+                planned.append(work)
+        self._tail.join()
+        return planned
+
+    def _see_targets(self) -> None:
+        if any(left.status is EpochStatus.PREPARED for left in self._restore.open):
+            self._sinks.see()
 
     def _begin(self, work: Work) -> None:
         """Have it planned, unless it is, and stage it."""
@@ -162,7 +183,7 @@ class Pipeline:
         """Have the next epoch planned and granted while this one runs, if it is due."""
         with self._planning:
             open_max = OPEN_MAX if self._pace.may_overlap else 1
-            if self._over or self._open >= open_max or self._planner.over:
+            if self._over or not self._checked or self._open >= open_max or self._planner.over:
                 return
             if self._execution.saving or self._execution.stopping or self._pace.due_in_s > 0:
                 return
@@ -185,11 +206,13 @@ class Pipeline:
         seam("epoch running")
         if work.epoch > 0:
             self._plan_ahead()
+        read: dict[str, int] = {}
         if work.epoch == 0:
             handles = self._sinks.survey(self._frames.empty())
         elif work.plan.slices or (self._bounded and not self._written):  # makes tables, or rows
             with self._frames.of(work.plan) as frames:
                 handles = self._sinks.stage(work.epoch, frames)
+                read = self._frames.rows_read()
             self._written = True
         else:
             handles = {}
@@ -199,8 +222,9 @@ class Pipeline:
         self._execution.wait(max(0.0, work.lasts_s - took_s))
         self._execution.says("preparing", epoch=work.epoch, rows=self._rows, expected=expected)
         since = now(self._clock)  # before it is asked for: whoever says yes says it later
-        said = self._execution.prepare(work.epoch, handles, work.ready)
-        self._tail.begin(partial(self._finish, work, handles, since, said))
+        said = self._execution.prepare(work.epoch, handles, work.ready, read)
+        done = replace(work, read=read)
+        self._tail.begin(partial(self._finish, done, handles, since, said))
 
     def _finish(self, work: Work, handles: Json, since: Moment, said: Posted | None = None) -> None:
         """In the tail's thread."""

@@ -24,6 +24,7 @@ class Work:
     plan: Plan
     positions: Mapping[str, JsonValue]  # of all sources, once it is completed
     ready: Sequence[str]  # sources that have read everything once it is prepared, and not before
+    read: Mapping[str, int] | None = None  # rows by source name, once they are staged
 
     @property
     def rows(self) -> int | None:

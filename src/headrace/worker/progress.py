@@ -8,15 +8,25 @@ life they are good enough, and there are jobs that show no rows.)
 
 from __future__ import annotations
 
+import logging
+import threading
+from collections.abc import Iterator
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_classes, scala_context, sql_status
+from headrace.formats.spark_counts import RowCount
+from headrace.formats.spark_errors import words_of
+
+log = logging.getLogger(__name__)
 
 QUERIES_ASKED_MAX = 20  # the newest: one that runs is among them, or its rows are not shown
+QUERIES_COUNTED_MAX = 1000  # of the whole application, while one epoch is staged
 JOBS_ASKED_MAX = 20  # the newest of a task: a stream has thousands behind it
+TOLD_POLL_S = 0.05
 _ROWS = "number of output rows"
+_RANGES = "Exchange rangepartitioning"  # to know the ranges, all that is below runs once before
 
 
 def rows_of_running_jobs(session: SparkSession, tag: str) -> int | None:
@@ -42,6 +52,101 @@ def tasks_finished(session: SparkSession, tag: str) -> tuple[int, int]:
     jobs = _newest(context.statusTracker(), tag)
     store = context.statusStore()
     return max(jobs, default=-1), sum(_finished_of(store, job) for job in jobs)
+
+
+class ScanCount:
+    """How many rows a source handed out by itself, where Spark asks it for fewer than it has.
+
+    An observation between the source and a query's conditions would keep Spark from handing these
+    down. So Spark's own count is taken, at the scan. Which scan it is says its name: one that two
+    sources share, or that was run twice for a sort, tells nothing.
+    """
+
+    def __init__(self, frame: DataFrame, tag: str) -> None:
+        self.frame, self._tag, self._session = frame, tag, frame.sparkSession
+        query: Any = frame._jdf.queryExecution()  # noqa: SLF001  # pyright: ignore
+        self._scans = {str(leaf.nodeName()) for leaf in _leaves(query)}
+        self._after = _newest_query(sql_status(self._session))
+
+    def rows(self, *, max_s: float) -> int | None:
+        """Of the query that read most; one sink's reads all that the others' do, or less.
+
+        No epoch fails because its rows could not be counted for people."""
+        try:
+            return self._counted(max_s)
+        except JAVA_ERRORS as error:
+            log.warning("Spark can't tell what it read", extra={"reason": words_of(error)})
+            return None
+
+    def _counted(self, max_s: float) -> int | None:
+        waits = int(max_s / TOLD_POLL_S)
+        while (found := self._found()) is None and waits > 0:
+            waits -= 1
+            threading.Event().wait(TOLD_POLL_S)
+        return max((rows for rows in found or () if rows is not None), default=None)
+
+    def _found(self) -> list[int | None] | None:
+        """Of each query since that read from it; None: one of them has not been told to its end."""
+        if len(self._scans) != 1:
+            return []
+        status = sql_status(self._session)
+        tracker = scala_context(self._session).statusTracker()
+        own = set(tracker.getJobIdsForTag(self._tag))
+        counts: list[int | None] = []
+        # The newest ones: Spark forgets the oldest, and with them what a place in the list means.
+        first = max(0, int(status.executionsCount()) - QUERIES_COUNTED_MAX)
+        for query in _each(status.executionsList(first, QUERIES_COUNTED_MAX)):
+            if int(query.executionId()) <= self._after:
+                continue
+            if not any(int(job) in own for job in _each(query.jobs().keys())):
+                continue
+            if query.completionTime().isEmpty():
+                return None
+            if (rows := self._of_query(status, query.executionId())) is not None:
+                counts.append(rows)
+        return counts
+
+    def _of_query(self, status: Any, query: int) -> int | None:
+        values, found = status.executionMetrics(query), list[int]()
+        for node in _each(status.planGraph(query).allNodes()):
+            if str(node.desc()).startswith(_RANGES):
+                return None
+            if str(node.name()) in self._scans:
+                metrics = [m for m in _each(node.metrics()) if m.name() == _ROWS]
+                found += [_number(values, metric.accumulatorId()) for metric in metrics]
+        return max(found, default=None)
+
+
+class SparkCounting:
+    """How rows are counted that a slice does not know beforehand."""
+
+    def __init__(self, tag: str) -> None:
+        self._tag = tag
+
+    def passing(self, frame: DataFrame) -> RowCount:
+        return RowCount(frame)
+
+    def scanned(self, frame: DataFrame) -> ScanCount:
+        return ScanCount(frame, self._tag)
+
+
+def _newest_query(status: Any) -> int:
+    """The id of the query that began last; -1: none has."""
+    last = max(0, int(status.executionsCount()) - 1)
+    return max(
+        (int(each.executionId()) for each in _each(status.executionsList(last, 1))), default=-1
+    )
+
+
+def _leaves(query: Any) -> Iterator[Any]:
+    return _each(query.executedPlan().collectLeaves())
+
+
+def _each(many: Any) -> Iterator[Any]:
+    """Of a Scala collection, or an iterator over one."""
+    parts = many.iterator()
+    while parts.hasNext():
+        yield parts.next()
 
 
 def _newest(tracker: Any, tag: str) -> list[int]:

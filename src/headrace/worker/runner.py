@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -11,14 +11,16 @@ from pyspark.sql import SparkSession
 from headrace.clock import Clock
 from headrace.connectors.connector import Setting
 from headrace.connectors.registry import make_sink, make_source
+from headrace.formats.java_failures import in_our_words
 from headrace.model.epoch import EpochAt
 from headrace.model.jobspec import PluginSpec
 from headrace.protocol.payloads import ForgetPayload, PipelinePayload
 from headrace.transforms.registry import make_transform
 from headrace.worker.execution import Execution
 from headrace.worker.pipeline import Pipeline, Plugins
+from headrace.worker.progress import SparkCounting
 from headrace.worker.settings import Role, settings_for
-from headrace.worker.sinks import failure_of
+from headrace.worker.sinks import check_forgettable, failure_of
 from headrace.worker.spark import WarmSpark, task_session
 
 log = logging.getLogger(__name__)
@@ -31,14 +33,14 @@ class Runner:
         self._spark, self._clock, self._warehouse = spark, clock, warehouse
 
     def pipeline(self, execution: Execution) -> Mapping[str, Any] | None:
-        with task_session(self._spark, execution.id) as session:
+        with task_session(self._spark, execution.id) as session, in_our_words(session):
             self._pipeline(execution, session).run()
         return None
 
     def settle(self, execution: Execution) -> Mapping[str, Any] | None:
         """Finish the epoch an ended execution left prepared, or abort the one it left planned."""
-        with task_session(self._spark, execution.id) as session:
-            return self._pipeline(execution, session).settle()
+        with task_session(self._spark, execution.id) as session, in_our_words(session):
+            return self._pipeline(execution, session, settles=True).settle()
 
     def forget(self, execution: Execution) -> Mapping[str, Any] | None:
         """Delete what an ended job left at its targets. One that is away holds up no other."""
@@ -71,22 +73,36 @@ class Runner:
             plugin, "sink", payload, pipeline=pipeline, warehouse=self._warehouse
         )
         at = EpochAt(payload.incarnation, pipeline, payload.up_to, execution.id)
-        make_sink(plugin, setting).forget(session, at, owners=payload.owners)
+        sink = make_sink(plugin, setting)
+        check_forgettable(sink, session, at, payload.completed)
+        sink.forget(session, at, owners=payload.owners)
 
     def noop(self, execution: Execution) -> Mapping[str, Any] | None:
         execution.says("done")
         return None
 
-    def _pipeline(self, execution: Execution, session: SparkSession) -> Pipeline:
+    def _pipeline(
+        self, execution: Execution, session: SparkSession, *, settles: bool = False
+    ) -> Pipeline:
         payload = PipelinePayload.model_validate(execution.assignment.payload)
-        return Pipeline(execution, payload, self._plugins(payload), session, self._clock)
+        plugins = self._plugins(execution, payload, settles=settles)
+        return Pipeline(execution, payload, plugins, session, self._clock)
 
-    def _plugins(self, payload: PipelinePayload) -> Plugins:
+    def _plugins(self, execution: Execution, payload: PipelinePayload, *, settles: bool) -> Plugins:
+        """`settles`: nothing is read, and the secrets of what would be read are gone with the end
+        of the job."""
         spec = payload.pipeline
+        planned_tables: dict[Hashable, Any] = {}
 
         def setting(plugin: PluginSpec, role: Role) -> Setting:
             return settings_for(
-                plugin, role, payload, pipeline=spec.number, warehouse=self._warehouse
+                plugin,
+                role,
+                payload,
+                pipeline=spec.number,
+                warehouse=self._warehouse,
+                idle=settles and role != "sink",
+                planned_tables=planned_tables,
             )
 
         return Plugins(
@@ -95,4 +111,5 @@ class Runner:
                 make_transform(plugin, setting(plugin, "transform")) for plugin in spec.transforms
             ],
             sinks=[make_sink(plugin, setting(plugin, "sink")) for plugin in spec.sinks],
+            counting=SparkCounting(execution.id),
         )

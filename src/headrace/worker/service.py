@@ -13,6 +13,7 @@ from types import FrameType
 
 from headrace.clock import SystemClock
 from headrace.config import Settings
+from headrace.containers.local import UNHURRIED
 from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
 from headrace.worker.client import LeaderClient
@@ -29,6 +30,8 @@ from headrace.worker.tending import Spark
 log = logging.getLogger(__name__)
 
 CONTROL_SLOTS = 2  # the lane beside the slots, for short control tasks
+LEAVE_IDLE_MAX_S = 9.0  # from a signal to the end of a worker that runs nothing: 10 s are promised
+SPARK_STOP_MIN_S = 3.0  # that Spark gets in any case, of a worker that had to stop executions
 
 
 def serve_worker(
@@ -44,7 +47,7 @@ def serve_worker(
     launch: WorkerLaunch | None = None,
 ) -> None:
     """Work until SIGTERM or SIGINT: the first one stops cleanly, the second one at once."""
-    me = RandomIds().new()
+    me, departure = RandomIds().new(), _Departure()
     with (
         scratch(settings.home, me) as folder,
         _ending(
@@ -56,7 +59,8 @@ def serve_worker(
                 name=f"headrace-{group}",
                 scratch=folder,
                 say=log.info,
-            )
+            ),
+            departure,
         ) as spark,
     ):
         if launch is not None:
@@ -66,18 +70,46 @@ def serve_worker(
             identity = _identity(me, group, slots, spark, launch, memory_mb(conf))
             home = settings.home
             host = _host(identity, client, waits, spark, launch, home=home, warehouse=warehouse)
-            _stop_on_signals(host.stop)
+            departure.begin_on_signals(host.stop)
             log.info("worker works", extra={"worker": me, "group": group, "slots": slots})
             with host.lines.listening():
                 host.run()
 
 
+class _Departure:
+    """When the worker was told to end, and how much time that leaves to Spark."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._since_s: float | None = None  # a signal that is in a hurry came then
+
+    def begin_on_signals(self, stop: Callable[[], None]) -> None:
+        """The second signal finds the default action: the process ends at once."""
+
+        def first(number: int, _: FrameType | None) -> None:
+            signal.signal(number, signal.SIG_DFL)
+            if number != UNHURRIED:
+                self._since_s = self._clock.monotonic_s()
+            stop()
+
+        for number in (signal.SIGTERM, signal.SIGINT, UNHURRIED):
+            signal.signal(number, first)
+
+    @property
+    def left_s(self) -> float | None:
+        """None: as long as it takes."""
+        if self._since_s is None:
+            return None
+        gone_s = self._clock.monotonic_s() - self._since_s
+        return max(SPARK_STOP_MIN_S, LEAVE_IDLE_MAX_S - gone_s)
+
+
 @contextmanager
-def _ending(spark: WarmSpark) -> Generator[WarmSpark]:
+def _ending(spark: WarmSpark, departure: _Departure) -> Generator[WarmSpark]:
     try:
         yield spark
     finally:
-        spark.stop(at_once=not spark.alive())  # a dead JVM can't be asked to stop
+        spark.stop(within_s=departure.left_s)
 
 
 def _identity(
@@ -137,19 +169,9 @@ def _host(
             cancel=spark.cancel,
             rows_written=spark.rows_written,
             tasks_finished=spark.tasks_finished,
+            died_of=spark.died_of,
         ),
         clock,
         # One with a folder has claimed its launch there, once and for all.
         comes_anew=launch is None or launch.folder is None,
     )
-
-
-def _stop_on_signals(stop: Callable[[], None]) -> None:
-    """The second signal finds the default action: the process ends at once."""
-
-    def first(number: int, _: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        stop()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, first)

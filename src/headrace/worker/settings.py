@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Hashable
+from typing import Any, Literal
 
 from headrace.connectors.connector import Setting
 from headrace.jobfile.resolve import resolved_options
@@ -20,9 +21,13 @@ def settings_for(
     *,
     pipeline: int,
     warehouse: str,
+    idle: bool = False,
+    planned_tables: dict[Hashable, Any] | None = None,
 ) -> Setting:
-    """`pipeline`: the number of the one it belongs to."""
-    options = resolved_options(plugin, role, payload.secrets)
+    """`pipeline`: the number of the one it belongs to. `idle`: it is not asked for anything, so
+    that its secrets may be gone, and stay redacted. `planned_tables`: shared by all sinks of an
+    execution."""
+    options = resolved_options(plugin, role, None if idle else payload.secrets)
     parallelism = options.get("parallelism") or payload.env.parallelism
     assert isinstance(parallelism, int)
     return Setting(
@@ -35,6 +40,9 @@ def settings_for(
         checkpoint_interval_ms=payload.env.checkpoint_interval_ms,
         commit_deadline_s=_commit_deadline_s(payload),
         options=options,
+        has_committed=isinstance(payload, PipelinePayload)
+        and plugin.name in payload.restore.written,
+        planned_tables={} if planned_tables is None else planned_tables,
     )
 
 

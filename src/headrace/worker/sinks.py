@@ -6,15 +6,21 @@ A handle stands under the sink's name. A sink without one has nothing in this ep
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.connector import Committed, Sink
-from headrace.errors import HeadraceError, Refused, Unavailable
+from headrace.connectors.connector import Committed, Mark, Sink
+from headrace.errors import (
+    HeadraceError,
+    Refused,
+    StoreOlderThanTarget,
+    StoreOlderThanTargets,
+    Unavailable,
+)
 from headrace.model.deadline import Moment
-from headrace.model.epoch import EpochAt
+from headrace.model.epoch import EpochAt, EpochStatus
 from headrace.protocol.messages import EpochCompleted, Json
-from headrace.protocol.payloads import PipelinePayload
+from headrace.protocol.payloads import PipelinePayload, Restore
 from headrace.worker.execution import Execution, said
 from headrace.worker.frames import union
 from headrace.worker.planning import Work
@@ -43,6 +49,34 @@ class Sinks:
     def _at(self, epoch: int, since: Moment | None = None) -> EpochAt:
         of = self._payload
         return EpochAt(of.incarnation, of.pipeline.number, epoch, self._execution.id, since)
+
+    def see(self) -> None:
+        """Have each sink look at its target, before anything of a former execution is committed:
+        it tells a target that was there from one that took its place (`Sink.read_mark`). One that
+        is away fails by itself, when it is committed to."""
+        for sink in self._sinks:
+            try:
+                sink.read_mark(self._session, self._at(self._payload.restore.epoch))
+            except Exception:
+                facts = {"execution": self._execution.id, "sink": sink.name}
+                log.exception("target not seen", extra=facts)
+
+    def check_marks(self, *, settling: bool = False) -> None:
+        """Refuse to go on where a target is ahead of the store, before anything is planned: its
+        tokens would be taken for our own next epochs, and their rows be skipped (E7).
+
+        Settling plans nothing. It may finish what is prepared, since that was only ever committed
+        from the same handles; but no epoch that is planned is given up at a target that knows
+        more. Another who settled it, and was not heard of, may have aborted it.
+        """
+        restore = self._payload.restore
+        for sink in self._sinks:
+            mark = sink.read_mark(self._session, self._at(restore.epoch))
+            if mark is None or _may_be_spent(mark, restore):
+                continue
+            if settling and mark.aborted and mark.epoch in _ids(restore, EpochStatus.PLANNED):
+                continue
+            raise _too_old(sink.name, mark, restore)
 
     def survey(self, frames: Mapping[str, DataFrame]) -> Json:
         """What save modes ask of each sink."""
@@ -79,7 +113,8 @@ class Sinks:
             claim=self._execution.claim,
             epoch=work.epoch,
             positions=dict(work.positions),
-            rows_in=work.rows or 0,
+            # For the log, and for a coordinator that knows of no counts by source.
+            rows_in=sum(work.read.values()) if work.read is not None else work.rows or 0,
             rows_out=sum(rows_of(handles, name) for name in handles),
             commits=commits,
             written=dict(self._written),
@@ -148,11 +183,52 @@ class Sinks:
             sink.close(self._written.get(sink.name, 0))
 
 
+def check_forgettable(
+    sink: Sink, session: SparkSession, at: EpochAt, completed: Mapping[int, int]
+) -> None:
+    """Refuse to forget a mark of rows that the store does not know: without it, a restore of the
+    job would write them a second time (E7)."""
+    known = completed.get(at.pipeline)
+    mark = sink.read_mark(session, at) if known is not None else None
+    if known is None or mark is None or mark.aborted or not known < mark.epoch <= at.epoch:
+        return
+    raise _too_old(sink.name, mark, Restore(epoch=known))
+
+
 def failure_of(told: str, failed: Mapping[str, Exception]) -> HeadraceError:
-    """Why each sink failed. Worth another try as long as it is for one of them."""
+    """Why each sink failed. Worth another try as long as it is for one of them; never when one of
+    them proves that the store is older than its target (E7)."""
     why = "; ".join(f"{name}: {said(error)}" for name, error in failed.items())
+    if any(isinstance(error, StoreOlderThanTarget) for error in failed.values()):
+        return StoreOlderThanTargets(f"{told}: {why}")
     final = all(isinstance(error, Refused) for error in failed.values())
     return (Refused if final else Unavailable)(f"{told}: {why}")
+
+
+def _may_be_spent(mark: Mark, restore: Restore) -> bool:
+    """Whether this store knows how: what is prepared may be committed, what was given up may be
+    aborted. What is only planned is neither."""
+    if mark.epoch <= restore.really_completed:
+        return True
+    if not mark.aborted:
+        return mark.epoch in _ids(restore, EpochStatus.PREPARED)
+    if restore.aborted is None:
+        return mark.epoch <= restore.highest
+    # The rows of what was given up may be cleaned; a restore then skips their ids all the same.
+    return mark.epoch <= restore.epoch or mark.epoch in restore.aborted
+
+
+def _ids(restore: Restore, status: EpochStatus) -> Collection[int]:
+    return {left.epoch for left in restore.open if left.status is status}
+
+
+def _too_old(name: str, mark: Mark, restore: Restore) -> StoreOlderThanTarget:
+    did = "has given up" if mark.aborted else "holds"
+    highest = max(restore.really_completed, *_ids(restore, EpochStatus.PREPARED), -1)
+    known = f"the highest epoch that this store knows to be committed is {highest}"
+    if mark.epoch in (restore.aborted or ()):
+        known = f"this store has given epoch {mark.epoch} up"
+    return StoreOlderThanTarget(f"the target of sink {name}", f"{did} epoch {mark.epoch}", known)
 
 
 def _handle(handles: Json, sink: Sink) -> Any:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -26,6 +27,7 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
+from headrace.clock import SystemClock
 from headrace.config import Settings
 from headrace.containers.worker_command import JOINED
 from headrace.errors import Refused
@@ -36,6 +38,8 @@ from headrace.formats.iceberg.catalogs import (
     local_path,
 )
 from headrace.formats.iceberg.jvm import active, scala_context
+from headrace.formats.spark_errors import words_of
+from headrace.model.task import FailureCause
 from headrace.worker.archive import Archive, archive_for
 from headrace.worker.jars import resolve
 from headrace.worker.java import find_java
@@ -43,9 +47,17 @@ from headrace.worker.progress import rows_of_running_jobs, tasks_finished
 
 log = logging.getLogger(__name__)
 
-EXIT_TIMEOUT_S = 20.0
-ARCHIVE_EXIT_TIMEOUT_S = 90.0  # writing a class-data archive takes seconds, on a busy disk more
+STOP_TIMEOUT_S = 20.0  # for the session and its JVM to end
+ARCHIVE_TIMEOUT_S = 90.0  # writing a class-data archive takes seconds, on a busy disk more
 KILL_TIMEOUT_S = 5.0
+DEATH_WAIT_S = 5.0  # for the exit code of a JVM that does not answer any more
+# By exit code of the JVM: Spark's own for an OutOfMemoryError, Java's with
+# -XX:+ExitOnOutOfMemoryError, and the signal by which a kernel without memory ends it.
+_DEATHS: Mapping[int | None, FailureCause] = {
+    52: FailureCause.OUT_OF_MEMORY,
+    3: FailureCause.OUT_OF_MEMORY,
+    -signal.SIGKILL: FailureCause.KILLED,
+}
 _CATALOG = f"spark.sql.catalog.{EMBEDDED}"
 _POOL = "spark.scheduler.pool"
 
@@ -83,6 +95,12 @@ class WarmSpark:
         except (Py4JError, OSError):  # the JVM ends just now
             return False
 
+    def died_of(self) -> FailureCause:
+        """What ended the JVM, by its exit code; asked once it is not `alive`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):  # a stopped context has a JVM left
+            self._process.wait(DEATH_WAIT_S)
+        return _DEATHS.get(self._process.returncode, FailureCause.LOST)
+
     def cancel(self, execution: str) -> None:
         """Stop the jobs that this task has running now. Repeat it until the task has ended."""
         self.session.sparkContext.cancelJobsWithTag(execution)
@@ -108,11 +126,23 @@ class WarmSpark:
         with self._lock:
             self._pools_taken.discard(number)
 
-    def stop(self, *, at_once: bool = False) -> None:
-        """End the session and its JVM. Afterwards no process of ours is left."""
+    def stop(self, *, at_once: bool = False, within_s: float | None = None) -> None:
+        """End the session and its JVM. Afterwards no process of ours is left.
+
+        `within_s`: what has not ended by then is killed, also while it writes its archive. None:
+        it may take the time that an archive takes.
+        """
+        clock = SystemClock()
+        if within_s is None:
+            writing = self._archive is not None and self._archive.writing is not None
+            within_s = ARCHIVE_TIMEOUT_S if writing else STOP_TIMEOUT_S
+        deadline_s = clock.monotonic_s() + within_s
+        if self._process.poll() is not None:
+            at_once = True  # a JVM that has died can't be asked to stop
         if not at_once:
-            _stop_session(self.session)
-        _end(self._process, self._archive, at_once=at_once)
+            at_once = not _stop_session(self.session, within_s=min(within_s, STOP_TIMEOUT_S))
+        left_s = 0.0 if at_once else max(0.0, deadline_s - clock.monotonic_s())
+        _end(self._process, self._archive, within_s=left_s)
         forget_catalogs()
 
 
@@ -245,11 +275,12 @@ def _launch(wanted: Mapping[str, str], archive: Archive | None, log_file: Path |
         context = SparkContext(conf=conf, gateway=gateway)
         session = SparkSession(context)
     except BaseException as error:
+        reason = words_of(error)  # of a Java error, only as long as its JVM lives
         gateway.shutdown()
-        _end(process, archive, at_once=True)
+        _end(process, archive, within_s=0)
         _forget_gateway()
         if isinstance(error, Exception):
-            raise Refused(f"Spark did not start on {wanted['spark.master']}: {error}") from error
+            raise Refused(f"Spark did not start on {wanted['spark.master']}: {reason}") from error
         raise
     return WarmSpark(session, process, archive)
 
@@ -264,11 +295,22 @@ def _output(log_file: Path | None) -> Generator[IO[bytes] | None]:
         yield stream
 
 
-def _stop_session(session: SparkSession) -> None:
+def _stop_session(session: SparkSession, *, within_s: float) -> bool:
+    """Whether it has stopped. A JVM that hangs answers nobody, so somebody else asks it."""
     gateway: Any = session.sparkContext._gateway  # noqa: SLF001  # pyright: ignore
-    session.stop()
-    gateway.shutdown()  # closes the callback server and every connection, too
+
+    def stop() -> None:
+        try:
+            session.stop()
+            gateway.shutdown()  # closes the callback server and every connection, too
+        except (Py4JError, OSError):  # it was killed meanwhile, or since
+            log.debug("Spark's session did not stop", exc_info=True)
+
+    asking = threading.Thread(target=stop, name="stopping Spark", daemon=True)
+    asking.start()
+    asking.join(within_s)
     _forget_gateway()
+    return not asking.is_alive()
 
 
 def _forget_gateway() -> None:
@@ -277,18 +319,17 @@ def _forget_gateway() -> None:
     SparkContext._jvm = None  # noqa: SLF001  # pyright: ignore
 
 
-def _end(process: subprocess.Popen[bytes], archive: Archive | None, *, at_once: bool) -> None:
+def _end(process: subprocess.Popen[bytes], archive: Archive | None, *, within_s: float) -> None:
     """See the JVM out: by end of input, else by force."""
-    writing = archive is not None and archive.writing is not None
     if process.stdin is not None:
         process.stdin.close()
-    if not at_once:
+    if within_s > 0:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(ARCHIVE_EXIT_TIMEOUT_S if writing else EXIT_TIMEOUT_S)
+            process.wait(within_s)
     if process.poll() is None:
         process.kill()
         process.wait(KILL_TIMEOUT_S)
-    if archive is not None and writing:
+    if archive is not None and archive.writing is not None:
         if process.returncode == 0:
             archive.keep()
         else:

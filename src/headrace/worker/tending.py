@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from headrace.model.task import FailureCause
 from headrace.worker.execution import RUNNING, Execution
 
 log = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ class Spark:
     cancel: Callable[[str], None]
     rows_written: Callable[[str], int | None]
     tasks_finished: Callable[[str], TasksFinished]
+    died_of: Callable[[], FailureCause] = lambda: FailureCause.LOST  # once it is not alive
 
 
 class Tending:
@@ -45,7 +47,12 @@ class Tending:
         self._soon = threading.Event()
         self._over = threading.Event()
         self._finished: dict[str, TasksFinished] = {}  # by execution, as Spark last said
-        self.jvm_died = False
+        self._finding_out = threading.Lock()
+        self.death: FailureCause | None = None  # of the JVM
+
+    @property
+    def jvm_died(self) -> bool:
+        return self.death is not None
 
     def start(self) -> None:
         threading.Thread(target=self._main, name="tending", daemon=True).start()
@@ -56,15 +63,28 @@ class Tending:
     def end(self) -> None:
         self._over.set()
 
+    def died_of(self) -> FailureCause | None:
+        """Of an execution that failed: what the JVM died of under it; None: the JVM lives."""
+        if self.death is None and not self._is_alive():
+            self._end_with_it()
+        return self.death
+
+    def _end_with_it(self) -> None:
+        """Before anything is said of what died with it: nobody gives tasks to us any more."""
+        with self._finding_out:
+            # Somebody else has found out; or it is being stopped, since nobody needs it.
+            if self.death is not None or self._over.is_set():
+                return
+            self.death = self._spark.died_of()
+        log.error("Spark's JVM is gone", extra={"cause": self.death})
+        self._died()
+
     def _main(self) -> None:
         while not self._over.is_set():
             self._soon.wait(TEND_INTERVAL_S)
             self._soon.clear()
             if not self._is_alive():
-                if not self._over.is_set():  # else it is being stopped, since nobody needs it
-                    log.error("Spark's JVM has died, or its application was ended")
-                    self.jvm_died = True
-                    self._died()
+                self._end_with_it()
                 return
             active = self._active()
             ids = {execution.id for execution in active}

@@ -1,4 +1,6 @@
-"""/v1/jobs: submit, restore, look, savepoint, cancel. Any coordinator answers; the leader acts.
+"""/v1/jobs: submit, restore, look, savepoint, cancel, settle.
+
+Any coordinator answers; the leader acts.
 
 The list has the jobs that have not ended, and no other (C7). A job that is asked for by its id is
 also shown once it has ended, and from history when its state is gone.
@@ -30,7 +32,8 @@ DEFAULT_GROUP = "default"
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
 
-def coordinator_of(request: Request) -> Coordinator:
+async def coordinator_of(request: Request) -> Coordinator:
+    """Without a thread: /health must be answered while all of them wait for a store."""
     return request.app.state.coordinator
 
 
@@ -116,6 +119,11 @@ def savepoint(job_id: str, coordinator: Coordinator = Served) -> JobView:
 def delete_savepoint(job_id: str, coordinator: Coordinator = Served) -> SavepointDeleted:
     coordinator.commands.delete_savepoint(job_id)
     return SavepointDeleted(id=job_id)
+
+
+@router.post("/{job_id}/settle")
+def settle(job_id: str, coordinator: Coordinator = Served) -> JobView:
+    return _view(coordinator, coordinator.commands.settle(job_id))
 
 
 @router.post("/{job_id}/cancel")

@@ -1,5 +1,8 @@
 """/v1/jobs/ID/logs: what was said about a job. Any coordinator answers.
 
+Lines are there until they expire, also when the state of the job is gone. An id may have been
+another job's since: that one's incarnation, as history has it, is taken in place of the id.
+
 A cursor says, for each source, up to where its lines were given out: a worker that was cut off
 may say something old much later, and a reader who follows must not miss it.
 """
@@ -15,19 +18,20 @@ from pydantic import BaseModel, Field, ValidationError
 from sqlalchemy import Connection
 
 from headrace.api.routes.jobs import Served
-from headrace.coordinator.known import known_job
+from headrace.coordinator.known import Known, known_job, now_of
 from headrace.coordinator.service import Coordinator
-from headrace.errors import LogsGone, Refused
+from headrace.errors import LogsGone, NotFound, Refused
 from headrace.model.job import JOB_ENDED
 from headrace.model.text import Text, utc
 from headrace.protocol.messages import COUNT_MAX
-from headrace.store import job_logs
+from headrace.store import history, job_logs
 from headrace.store.engine import reading
 from headrace.store.job_logs import LOG_LINES_KEPT
 from headrace.store.jobs import Job
 from headrace.views import LogLineView, LogList
 
 CURSOR_CHARS_MAX = 40_000  # of some hundred sources; a request line has a limit, too
+LINES_AT_ONCE = 1000  # in an answer, when nobody says how many
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 
@@ -58,7 +62,7 @@ def logs(
     job_id: str,
     coordinator: Coordinator = Served,
     *,
-    tail: Tail = LOG_LINES_KEPT,
+    tail: Tail = LINES_AT_ONCE,
     after: After = None,
 ) -> LogList:
     """The last lines, or those that came after a cursor."""
@@ -67,9 +71,12 @@ def logs(
         job = _found(conn, job_id)  # before its lines: of one that has ended, all are there
         if cursor is not None and cursor.incarnation == job.incarnation:
             seen = cursor.seen
-            lines, reached = job_logs.after(conn, job.incarnation, seen, most=LOG_LINES_KEPT)
+            lines, reached = job_logs.after(conn, job.incarnation, seen, most=LINES_AT_ONCE)
         else:  # also when another job has the id by now
             lines, reached = job_logs.last(conn, job.incarnation, most=tail)
+    if not reached and not isinstance(job, Job):
+        ended, failed = utc(job.ended_at_ms), job.error is not None
+        raise LogsGone(job.id, job.status, ended, failed=failed)
     return LogList(
         job=job.id,
         status=job.status,
@@ -88,9 +95,12 @@ def logs(
     )
 
 
-def _found(conn: Connection, job_id: str) -> Job:
-    found = known_job(conn, job_id)
-    if isinstance(found, Job):
-        return found
-    failed = found.error is not None
-    raise LogsGone(job_id, found.status, utc(found.ended_at_ms), failed=failed)
+def _found(conn: Connection, key: str) -> Known:
+    """The job of this id; or else of this incarnation, if history has it."""
+    try:
+        return known_job(conn, key)
+    except NotFound:
+        past = history.latest_run(conn, key)
+        if past is None:
+            raise
+        return now_of(conn, past)

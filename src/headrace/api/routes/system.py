@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fastapi import APIRouter, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, generate_latest
 from sqlalchemy import Connection
 
@@ -14,36 +15,42 @@ from headrace import __version__
 from headrace.api.group_metrics import count_groups
 from headrace.api.routes.jobs import Served
 from headrace.coordinator.service import Coordinator
-from headrace.errors import Unavailable
 from headrace.model.cleanup import CleanupStep
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.store import census, cleanups, lake, lake_lists, processes
 from headrace.store.engine import reading
 from headrace.views import Health
 
+PIPELINES_COUNTED_MAX = 1000  # in one answer, of the newest jobs
+
 router = APIRouter(tags=["system"])
 
 
 @router.get("/health")
-def health(coordinator: Coordinator = Served) -> Health:
-    """Answers as long as this process lives; `status` says whether it reaches the store."""
-    leading = coordinator.leading
-    try:
-        status, leader = "ok", coordinator.leader_address()
-    except Unavailable:
-        status, leader = "store away", None
+async def health(coordinator: Coordinator = Served) -> Health:
+    """Answers 200 as long as this process lives, and asks the store nothing.
+
+    A load balancer that took a degraded coordinator out would take them all: what they lack is the
+    same store, and they go on by themselves when it is back.
+    """
+    leading, problems = coordinator.leading, coordinator.problems()
     return Health(
-        status=status,
+        status="degraded" if problems else "ok",
+        problems=problems,
         leading=leading is not None,
         term=leading.term.epoch if leading else None,
-        leader=leader,
+        leader=coordinator.leader_known(),
         version=__version__,
         store=coordinator.engine.dialect.name,
         pid=os.getpid(),
     )
 
 
-@router.get("/metrics")
+@router.get(
+    "/metrics",
+    response_class=PlainTextResponse,
+    responses={200: {"description": "As Prometheus reads it"}},
+)
 def metrics(coordinator: Coordinator = Served) -> Response:
     """What this process counted, and what the store holds now.
 
@@ -60,11 +67,33 @@ def metrics(coordinator: Coordinator = Served) -> Response:
             gauge = Gauge(f"headrace_{name}", doc, [label], registry=now)
             for value, count in counts.items():
                 gauge.labels(value).set(count)
+        _count_rows(now, census.rows_by_plugin(conn, most=PIPELINES_COUNTED_MAX))
         _count_cleanups(now, cleanups.counts(conn))
         _count_tables(now, conn)
         count_groups(now, conn, coordinator)
     text = generate_latest(coordinator.metrics.registry) + generate_latest(now)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
+
+
+def _count_rows(registry: CollectorRegistry, counted: Sequence[census.Counted]) -> None:
+    """As the store has them: they go on where another coordinator leads, and end with the job."""
+    labels = ["job", "pipeline"]
+    read = Gauge(
+        "headrace_rows_read",
+        "Rows that a source of a job has read, in epochs that are complete",
+        [*labels, "source"],
+        registry=registry,
+    )
+    written = Gauge(
+        "headrace_rows_written",
+        "Rows that a sink of a job has committed",
+        [*labels, "sink"],
+        registry=registry,
+    )
+    for one in counted:
+        for gauge, rows in ((read, one.read), (written, one.written)):
+            for name, count in rows.items():
+                gauge.labels(one.job, one.pipeline, name).set(count)
 
 
 def _count_cleanups(
