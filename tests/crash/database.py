@@ -42,11 +42,14 @@ class Database:
         """As they are there: one that came twice is there twice."""
         return sorted(int(row[0]) for row in self.run(f"SELECT id FROM {table}"))
 
-    def stages(self) -> list[str]:
-        found = self.run("SELECT tablename FROM pg_tables WHERE tablename LIKE 'headrace_stage%'")
+    def tables(self, pattern: str) -> list[str]:
+        found = self.run(f"SELECT tablename FROM pg_tables WHERE tablename LIKE '{pattern}'")
         return [name for (name,) in found]
+
+    def stages(self) -> list[str]:
+        return self.tables("headrace_stage%")
 
     def marks(self) -> list[tuple[Any, ...]]:
         """Of all jobs."""
-        there = self.run("SELECT 1 FROM pg_tables WHERE tablename = 'headrace_commits'")
+        there = self.tables("headrace_commits")
         return self.run("SELECT * FROM headrace_commits") if there else []
