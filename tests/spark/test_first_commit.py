@@ -21,7 +21,7 @@ from headrace.formats.iceberg.catalogs import (
     metadata_of,
     open_catalog,
 )
-from headrace.formats.iceberg.create import TableExists, location_to_be
+from headrace.formats.iceberg.create import TableExists, has_namespace, location_to_be
 from headrace.formats.iceberg.reading import count_rows
 from headrace.model.epoch import COMMIT_DEADLINE_S
 from tests.spark.lake import some
@@ -75,12 +75,41 @@ def count(session: SparkSession, to: IcebergSink) -> int:
 
 def staged(session: SparkSession, to: IcebergSink) -> list[Path]:
     """Files in the folder that the table has, or is going to have."""
+    return list(place(session, to).rglob("*.parquet"))
+
+
+def place(session: SparkSession, to: IcebergSink) -> Path:
     try:
         location, _ = location_to_be(session, to.table_ref)
     except TableExists:
         location = str(load_table(session, to.table_ref).location())
-    folder = Path(location.removeprefix("file:"))
-    return list(folder.rglob("*.parquet"))
+    return Path(location.removeprefix("file:"))
+
+
+def test_an_abort_asks_nothing_of_a_catalog_without_the_namespace(
+    session: SparkSession, make: Make
+) -> None:
+    """A settle task would fail until its time is over, with nothing to settle."""
+    to = make(namespace=f"never_{uuid.uuid4().hex[:12]}")
+
+    to.abort(session, at())
+    to.forget(session, at(), owners=None)
+
+    assert not has_namespace(session, to.table_ref)
+
+
+def test_files_of_a_table_that_was_dropped_without_them_are_not_forgotten(
+    session: SparkSession, make: Make
+) -> None:
+    to = make()
+    to.commit(session, to.stage(session, frame(session), at()).handle, at())
+    folder = place(session, to)
+    files = set(folder.rglob("*.parquet"))
+    drop(session, to)
+
+    to.forget(session, at(), owners=None)
+
+    assert set(folder.rglob("*.parquet")) == files != set()
 
 
 def test_a_stream_that_restarts_before_its_first_row_has_nothing_to_sweep(
@@ -104,6 +133,8 @@ def test_a_job_that_fails_before_its_first_commit_leaves_no_table(
     to.abort(session, at(execution="t1.2"))
     assert not exists(session, to.table_ref)
     assert staged(session, to) == []
+    to.forget(session, at(), owners=None)
+    assert not (place(session, to) / "data").exists(), "no empty folder either"
 
     other = frame(session).selectExpr("name as something_else")
     to = make()

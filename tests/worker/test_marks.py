@@ -39,6 +39,22 @@ def after(epoch: int, *was_open: OpenEpoch, aborted: tuple[int, ...] | None = ()
     )
 
 
+def test_a_job_with_nothing_left_to_write_needs_no_target(tmp_path: Path) -> None:
+    """Its last epoch is completed; who says the end did not come to it before it died."""
+    sink = Away("sink")
+    flow = Flow(tmp_path, [Numbers()], [sink])
+
+    end = flow.run(Restore(epoch=3, positions={"source": 3}, ready=("source",)))
+
+    assert end.outcome == "SUCCESS"
+    assert flow.of(EpochPlanned) == []
+
+
+class Away(Lists):
+    def read_mark(self, session: object, at: EpochAt) -> Mark | None:
+        raise Unavailable("the target is away")
+
+
 @pytest.mark.req("E7")
 @pytest.mark.parametrize(
     ("mark", "restore", "known"),

@@ -48,6 +48,36 @@ def test_save_modes_that_were_surveyed_are_done_from_what_was_recorded(tmp_path:
     assert ("survey", 0) not in sink.did
 
 
+@pytest.mark.req("E2")
+def test_a_sink_that_only_did_its_save_modes_is_not_said_to_have_written(tmp_path: Path) -> None:
+    """Else whoever takes over takes its missing table for a dropped one, and never makes it."""
+    sink = Lists(opens=True)
+    flow = Flow(tmp_path, [Numbers()], [sink])
+    flow.run(Restore(epoch=-1))
+
+    written = [report.written for report in flow.of(EpochCompleted)]
+    assert written == [{}, {"sink": 1}, {"sink": 2}, {"sink": 3}]
+
+
+@pytest.mark.req("E2")
+def test_tables_of_a_source_without_rows_are_made_also_by_who_takes_over_after_save_modes(
+    tmp_path: Path,
+) -> None:
+    first, second = Lists("first", opens=True), Lists("second")
+    [opened, _] = _completed(Flow(tmp_path / "1", [Numbers(total=0)], [first, second]))
+    restore = Restore(epoch=0, positions=opened.positions, written=opened.written)
+    later = Lists("first", opens=True), Lists("second")
+
+    assert Flow(tmp_path / "2", [Numbers(total=0)], later).run(restore).outcome == "SUCCESS"
+
+    assert [("commit", 1) in sink.did for sink in (first, second, *later)] == [True] * 4
+
+
+def _completed(flow: Flow) -> list[EpochCompleted]:
+    assert flow.run(Restore(epoch=-1)).outcome == "SUCCESS"
+    return flow.of(EpochCompleted)
+
+
 @pytest.mark.req("K7")
 def test_a_streaming_pipeline_goes_on_until_it_is_stopped(tmp_path: Path) -> None:
     sink, source = Lists(), Numbers(total=2, bounded=False)

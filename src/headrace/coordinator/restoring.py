@@ -151,7 +151,8 @@ def _start(pipeline: PipelineSpec, former: Former, twin: Pipeline | None, *, epo
     made = former.made
     names = [each.name for each in pipeline.sources]
     before = {name: rows for p in former.pipelines for name, rows in p.read.items()}
-    written = {each.name: made.written.get(each.name, 0) for each in pipeline.sinks}
+    sinks = [each.name for each in pipeline.sinks]
+    written = {name: made.written[name] for name in sinks if name in made.written}
     return Start(
         number=pipeline.number,
         epoch=epoch,

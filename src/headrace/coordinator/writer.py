@@ -172,6 +172,7 @@ class Writer:
         self._metrics.sync_batch.observe(len(batch))
         with self._metrics.sync_seconds.time(), writing_on(conn):
             check_fence(conn, self._term)
+            seam("in fenced transaction")
             answers = self._apply(conn, batch, touched, apart=apart)
         seam("sync committed, before answer")
         self._dispatch.committed(touched)

@@ -41,6 +41,7 @@ def fenced(engine: Engine, term: Term) -> Generator[Connection]:
     seam("before fenced transaction")
     with writing(engine) as conn:
         check_fence(conn, term)
+        seam("in fenced transaction")
         yield conn
     seam("fenced transaction committed")
 
@@ -55,4 +56,3 @@ def check_fence(conn: Connection, term: Term) -> None:
     current = _CURRENT.row(conn)
     if current is None or current != (term.epoch, term.holder):
         raise LeaderFenced(held=term.epoch, current=current[0] if current else None)
-    seam("in fenced transaction")

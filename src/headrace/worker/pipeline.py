@@ -74,7 +74,8 @@ class Pipeline:
         self._checked = False  # no target is ahead of the store; before that nothing is planned
         self._over = False  # nothing more is planned
         self._bounded = all(source.bounded for source in plugins.sources)
-        self._written = bool(payload.restore.written)  # something was staged at every sink
+        # Something was staged at every sink; a restore may have added one.
+        self._written = all(sink.name in payload.restore.written for sink in plugins.sinks)
         self._open = len(payload.restore.open)
         self._inherited = {left.epoch for left in payload.restore.open}
         self._rows = max(payload.restore.written.values(), default=0)  # at the fullest sink
@@ -92,7 +93,8 @@ class Pipeline:
             self._sinks.sweep(self._restore.epoch, {})  # its owner may have died before it could
         left_open = [self._planner.resume(left.epoch, left.plan) for left in self._restore.open]
         planned = self._finish_prepared(left_open)
-        self._sinks.check_marks()
+        if planned or self._planner.epoch < 0 or not self._planner.over:
+            self._sinks.check_marks()  # else all is committed, and no target is needed any more
         self._checked = True
         for work in planned:
             self._begin(work)

@@ -106,7 +106,9 @@ class Sinks:
         the one to commit.
         """
         commits = self._commit_each(work.epoch, handles, since)
-        for name in commits:
+        # An opening (epoch 0) writes no row and need not make the table: a sink is named here once
+        # it has committed, and whoever takes over lets it make its table before that, not after.
+        for name in commits if work.epoch > 0 else ():
             self._written[name] = self._written.get(name, 0) + rows_of(handles, name)
         return EpochCompleted(
             seq=0,

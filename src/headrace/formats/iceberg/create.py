@@ -133,20 +133,27 @@ def check_definition(session: SparkSession, ref: TableRef, wanted: TableDefiniti
     spec_of(session, ref, iceberg_schema(session, ref, wanted), wanted.partition_keys)
 
 
-def _ensure_namespace(session: SparkSession, ref: TableRef) -> None:
+def has_namespace(session: SparkSession, ref: TableRef) -> bool:
+    """Whether the catalog knows the table's namespace, or has no use for any."""
     catalog = open_catalog(session, ref.catalog)
     java = jvm(session)
     known = java.java.lang.Class.forName("org.apache.iceberg.catalog.SupportsNamespaces")
-    if not known.isInstance(catalog):
-        return
-    namespace = java.org.apache.iceberg.catalog.Namespace.of(string_array(session, *ref.namespace))
-    if catalog.namespaceExists(namespace):
+    return not known.isInstance(catalog) or catalog.namespaceExists(_namespace(session, ref))
+
+
+def _namespace(session: SparkSession, ref: TableRef) -> Any:
+    of = jvm(session).org.apache.iceberg.catalog.Namespace.of
+    return of(string_array(session, *ref.namespace))
+
+
+def _ensure_namespace(session: SparkSession, ref: TableRef) -> None:
+    if has_namespace(session, ref):
         return
     try:
-        catalog.createNamespace(namespace)
+        open_catalog(session, ref.catalog).createNamespace(_namespace(session, ref))
     except JAVA_ERRORS as error:
         # Not every catalog says AlreadyExists when another was faster (JDBC: a failed insert).
-        if not catalog.namespaceExists(namespace):
+        if not has_namespace(session, ref):
             said = f"namespace of {ref} can not be made: {java_message(error)}"
             raise not_granted(error, said) from error
 

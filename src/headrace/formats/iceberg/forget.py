@@ -33,6 +33,7 @@ from headrace.formats.iceberg.sweep import (
     lists_prefixes,
     marker_of,
     paths_inside,
+    place_of_missing,
     prune_empty,
     prune_folder,
 )
@@ -73,6 +74,10 @@ def forget(session: SparkSession, ref: TableRef, at: CommitAt) -> None:
         table = load_table(session, ref)
     except TableMissing:
         log.info("nothing to forget, no such table", extra={"table": str(ref)})
+        # Empty folders only: the files may be those of a table that was dropped without them, to
+        # be registered again.
+        if (place := place_of_missing(session, ref)) is not None:
+            _prune(at, place[0])
         return
     if lists_prefixes(session, table.io()):
         folders = _leftovers(session, ref, table, at)

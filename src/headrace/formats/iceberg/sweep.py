@@ -19,7 +19,7 @@ from headrace.errors import Refused
 from headrace.formats.files.filesystem import NOTHING_TO_PRUNE
 from headrace.formats.iceberg.catalogs import TableMissing, TableRef, load_table, local_path
 from headrace.formats.iceberg.commit import look, spend_by_abort
-from headrace.formats.iceberg.create import location_to_be
+from headrace.formats.iceberg.create import has_namespace, location_to_be
 from headrace.formats.iceberg.jvm import JAVA_ERRORS, java_classes, jvm
 from headrace.formats.iceberg.staging import Handle
 from headrace.formats.iceberg.token import CommitAt, Spent, SpentBy
@@ -45,14 +45,39 @@ def abort(
         spent = spend_by_abort(session, ref, at, deadline_s=deadline_s)
     except TableMissing:
         log.info("nothing to abort, no such table", extra={"table": str(ref)})
-        location, io = location_to_be(session, ref)
-        if lists_prefixes(session, io):
-            io.deletePrefix(at.epoch_folder(location))
+        _delete_staged_for_missing(session, ref, at)
         return None
     seam("abort spent")
     if spent.by is SpentBy.ABORT:
         _delete_unreferenced(session, ref, at, spent, kept=None)
     return spent
+
+
+def _delete_staged_for_missing(session: SparkSession, ref: TableRef, at: CommitAt) -> None:
+    place = place_of_missing(session, ref)
+    if place is None:
+        return
+    location, io = place
+    folder = at.epoch_folder(location)
+    if lists_prefixes(session, io):
+        io.deletePrefix(folder)
+        prune_empty(folder)
+
+
+def place_of_missing(session: SparkSession, ref: TableRef) -> tuple[str, Any] | None:
+    """Where a table that is not there would lie, and its file system.
+
+    None: its catalog would not make it, so that it tells no place either. Nothing was staged then,
+    or it was while the catalog still would; a job must not be kept from its end by that.
+    """
+    if not has_namespace(session, ref):
+        return None
+    try:
+        return location_to_be(session, ref)
+    except Refused as error:
+        facts = {"table": str(ref), "reason": str(error)}
+        log.warning("no place of a missing table, what was staged for it stays", extra=facts)
+        return None
 
 
 def sweep(session: SparkSession, ref: TableRef, handle: Handle | None, at: CommitAt) -> None:
