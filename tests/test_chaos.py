@@ -26,8 +26,7 @@ from tests.chaos.report import Report, Verdict, verdict_of
 from tests.chaos.world import World
 from tests.crash.lake import TableFiles, files_of
 
-QUICK = Limits(first_epochs_s=0.2, strike_s=0.1, recovery_s=0.2, rest_s=0.2, leftovers_s=0.02)
-MINUTES = 0.002
+SHORT_S = 0.1  # of a wait that a test wants to be too long; the others are as long as always
 GIVEN = BATCH_SPLITS * ROWS_A_SPLIT
 PARTS = ("read FakeSource-1", "Iceberg-1", "LocalFile-1", "Jdbc-1")
 
@@ -42,11 +41,13 @@ class Odd:
     rows_told: int = GIVEN
     breaks_at_fault: bool = False
     gone: Sequence[str] = ()
+    orphans: Sequence[str] = ()
     left: Sequence[str] = ()
     left_running: Sequence[str] = ()
     leads: bool = True
     takes_place: bool = True
     batch_status: str = "FINISHED"
+    limits: Limits = Limits()  # noqa: RUF009 - it is frozen
 
 
 class QuickLoad(Load):
@@ -96,7 +97,7 @@ class QuickLoad(Load):
         return self.odd.compactions
 
     def files(self) -> TableFiles:
-        return TableFiles(gone=list(self.odd.gone), staged=[], orphans=[])
+        return TableFiles(gone=list(self.odd.gone), staged=[], orphans=list(self.odd.orphans))
 
     def left_behind(self) -> list[str]:
         return list(self.odd.left)
@@ -146,8 +147,8 @@ def run(monkeypatch: pytest.MonkeyPatch, odd: Odd) -> Report:
 
     report = Report()
     Campaign(
-        QuietWorld(odd), report, seed=1, say=lambda _: None, new_load=new_load, limits=QUICK
-    ).run(MINUTES)
+        QuietWorld(odd), report, seed=1, say=lambda _: None, new_load=new_load, limits=odd.limits
+    ).run(minutes=0)
     return report
 
 
@@ -167,17 +168,27 @@ def test_a_run_without_a_flaw_is_clean(monkeypatch: pytest.MonkeyPatch) -> None:
         # The end of a stream is missing in all its targets alike: only the job knows of it.
         (Odd(rows_told=GIVEN + 500), "stream1, lake: 3,000 rows instead of 3,500, 500 lost"),
         (Odd(rows_told=GIVEN - 500), "stream1 counts"),
-        (Odd(stuck_at=0), "had no two epochs"),
-        (Odd(stuck_at=4), "streams stand still at epochs"),
+        (
+            Odd(stuck_at=0, limits=Limits(first_epochs_s=SHORT_S, recovery_s=SHORT_S)),
+            "had no two epochs",
+        ),
+        (Odd(stuck_at=6, limits=Limits(recovery_s=SHORT_S)), "streams stand still at epochs"),
         (Odd(compactions=0), "no table was ever compacted"),
         (Odd(breaks_at_fault=True), "the faults broke off: RuntimeError: the harness itself"),
         (Odd(gone=["data/1.parquet"]), "gone, though a snapshot of stream1 refers to it"),
-        (Odd(left=["stage/1"]), "left behind: stage/1"),
+        (Odd(orphans=["m0.avro"] * 10_000), "metadata files that nothing refers to"),
+        (Odd(left=["stage/1"], limits=Limits(leftovers_s=SHORT_S)), "left behind: stage/1"),
         (Odd(left_running=["left behind: process 17"]), "left behind: process 17"),
-        (Odd(leads=False), "not within 0.1 s: somebody to harmless"),
+        (
+            Odd(leads=False, limits=Limits(strike_s=SHORT_S)),
+            "not within 0.1 s: somebody to harmless",
+        ),
         (Odd(takes_place=False), "a fault never took place: harmless"),
         (Odd(batch_status="FAILED"), "batch1 is FAILED"),
-        (Odd(batch_status="RUNNING"), "not within 0.2 s: the batches end"),
+        (
+            Odd(batch_status="RUNNING", limits=Limits(rest_s=SHORT_S)),
+            "not within 0.1 s: the batches end",
+        ),
     ],
 )
 def test_each_flaw_of_a_run_is_a_problem(

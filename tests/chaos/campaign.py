@@ -25,6 +25,7 @@ TOGETHER_WITHIN_S = 3.0
 BATCH_EVERY_S = 25.0
 COMPACTED_FROM_MINUTES = 2.0  # of faults: then some table was compacted
 ALL_KINDS_FROM_MINUTES = 10.0  # of faults: then each kind of them has struck
+ORPHANS_A_FAULT_MAX = 10  # metadata files of the commits that one fault can have broken off
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,10 @@ class Campaign:
             self._problem(f"streams had no two epochs within {first_s:g} s, and nobody hurt them")
             return
         end_s = time.monotonic() + for_s
+        self._strike_and_recover()
         while time.monotonic() < end_s:
-            self._strike_and_recover()
             self._attend(self._rng.uniform(*PAUSE_S))
+            self._strike_and_recover()
 
     def _deal(self) -> Iterator[Fault]:
         """First each kind once, so that a short run has as many of them as it can."""
@@ -253,6 +255,11 @@ class Campaign:
             self._problem("too little was done for a verdict")
         if minutes >= COMPACTED_FROM_MINUTES and not sum(report.compactions.values()):
             self._problem("no table was ever compacted")
+        if len(report.orphans) > ORPHANS_A_FAULT_MAX * report.struck.total():
+            self._problem(
+                f"{len(report.orphans)} metadata files that nothing refers to, more than "
+                f"{report.struck.total()} faults explain"
+            )
         expected = set(self._dealt)
         if minutes >= ALL_KINDS_FROM_MINUTES:
             expected |= {fault.kind for fault in KINDS}
