@@ -79,6 +79,17 @@ class PostgreSQL:
         self.server.ensure_postgres_running()
         self._admin = psycopg.connect(self.url("postgres"), autocommit=True)
 
+    def dump(self, database: str, to: Path) -> None:
+        """Write all of a database down, as SQL."""
+        host = str(self.server.get_postmaster_info().socket_dir)
+        said = pgexec(
+            "pg_dump",
+            ("-h", host, "-U", "postgres", database),
+            bin_path=self.server.bin_path,
+            user=self.server.system_user,
+        )
+        to.write_text(said)
+
     def close(self) -> None:
         self._admin.close()
         self.server.cleanup()

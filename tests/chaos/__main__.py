@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import argparse
 import random
-import statistics
+import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
-from tests.chaos.campaign import Campaign, Report
-from tests.chaos.world import world
+from tests.chaos.campaign import Campaign
+from tests.chaos.report import Report, show
+from tests.chaos.world import World, world
 
 
 def main() -> int:
@@ -28,43 +29,41 @@ def main() -> int:
     began_s = time.monotonic()
 
     def say(text: str) -> None:
-        console.print(f"{time.monotonic() - began_s:7.1f} s  {text}")
+        console.print(f"{time.monotonic() - began_s:7.1f} s  {text}", markup=False)
 
-    with tempfile.TemporaryDirectory(prefix="headrace-chaos-") as temporary:
-        folder = asked.keep or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
+    def under_faults(folder: Path, report: Report) -> None:
         with world(folder) as here:
-            report = Campaign(here, seed=asked.seed, say=say).run(asked.minutes)
+            Campaign(here, report, seed=asked.seed, say=say).run(asked.minutes)
+            keep_databases(here, folder, report)
+
+    folder: Path = asked.keep or Path(tempfile.mkdtemp(prefix="headrace-chaos-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return verdict(console, folder, under_faults, keeps=asked.keep is not None)
+
+
+def verdict(
+    console: Console, folder: Path, run: Callable[[Path, Report], None], *, keeps: bool
+) -> int:
+    """The report of a run, however that ended; its folder stays unless all was clean."""
+    report = Report()
+    try:
+        run(folder, report)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the report is shown
+        console.print_exception()
+        report.problems.append(f"it broke off: {type(error).__name__}: {error}")
+    except KeyboardInterrupt:
+        report.problems.append("it was interrupted")
     show(console, report)
-    return 1 if report.problems or not all(v.is_right for v in report.verdicts) else 0
+    if report.is_clean and not keeps:
+        shutil.rmtree(folder)
+    else:
+        console.print(f"logs, targets and databases: {folder}")
+    return 0 if report.is_clean else 1
 
 
-def show(console: Console, report: Report) -> None:
-    by_kind: dict[str, list[float | None]] = {}
-    for recovery in report.recoveries:
-        by_kind.setdefault(" + ".join(recovery.faults), []).append(recovery.seconds)
-    faults = Table("fault", "times", "recovered, median", "longest", title="Recovery")
-    for kind, times in sorted(by_kind.items()):
-        known = [seconds for seconds in times if seconds is not None]
-        median = f"{statistics.median(known):.1f} s" if known else "-"
-        longest = f"{max(known):.1f} s" if len(known) == len(times) else "NEVER"
-        faults.add_row(kind, str(len(times)), median, longest)
-    console.print(faults)
-    targets = Table("job", "target", "expected", "rows", "lost", "doubled", title="Rows")
-    for each in report.verdicts:
-        numbers = (each.expected, each.found, each.lost, each.doubled)
-        targets.add_row(each.job, each.target, *(f"{number:,}" for number in numbers))
-    console.print(targets)
-    struck = sum(len(recovery.faults) for recovery in report.recoveries)
-    rows = sum(each.found for each in report.verdicts)
-    console.print(
-        f"{struck} faults, {report.batches} batches, epochs of streams {report.epochs}, "
-        f"{sum(report.compactions.values())} compactions, {len(report.verdicts)} targets, "
-        f"{rows:,} rows"
-    )
-    for problem in report.problems:
-        console.print(f"PROBLEM {problem}", style="red")
-    console.print("clean" if not report.problems else f"{len(report.problems)} problems")
+def keep_databases(here: World, folder: Path, report: Report) -> None:
+    if not report.is_clean:
+        here.dump(folder)
 
 
 if __name__ == "__main__":

@@ -1,129 +1,153 @@
-"""Faults while jobs run: how each is recovered from, and what is there at the end."""
+"""Faults while jobs run: how each is recovered from, and what is there at the end.
+
+Whatever goes wrong on the way is a problem of the report, and no reason to give none: a wait that
+is too long, an exception, a fault that hits nobody.
+"""
 
 from __future__ import annotations
 
-import os
 import random
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
-from tests.chaos.faults import DECK, Struck
-from tests.chaos.load import BATCHES_OPEN_MAX, NAMESPACE, ROWS_A_SPLIT, Load, compactions
+from tests.chaos.faults import DECK, KINDS, Fault, Struck
+from tests.chaos.load import BATCHES_OPEN_MAX, Load
+from tests.chaos.report import Recovery, Report, verdict_of
 from tests.chaos.world import World
-from tests.crash.cluster import until
-from tests.crash.jobs import staged_in
-from tests.crash.lake import leftovers
 
 STREAMS = 2
 LOOK_S = 0.5
-FIRST_EPOCHS_MAX_S = 300.0  # until the streams run, with Spark started on a busy machine
-RECOVERY_MAX_S = 300.0  # a worker's heartbeat timeout, another's Spark, and what it runs again
-REST_MAX_S = 600.0  # until all batches have ended, once nothing is done to them any more
-TABLES_REST_MAX_S = 300.0
 PAUSE_S = (1.0, 6.0)  # between a recovery and the next fault
 TOGETHER = 0.3  # how often a fault comes on top of another
+TOGETHER_WITHIN_S = 3.0
 BATCH_EVERY_S = 25.0
+COMPACTED_FROM_MINUTES = 2.0  # of faults: then some table was compacted
+ALL_KINDS_FROM_MINUTES = 10.0  # of faults: then each kind of them has struck
+ORPHANS_A_FAULT_MAX = 10  # metadata files of the commits that one fault can have broken off
 
 
-@dataclass
-class Recovery:
-    """A fault, and how long it took until each stream had completed two further epochs."""
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of waits, in seconds; what takes longer is a problem."""
 
-    faults: tuple[str, ...]
-    seconds: float | None  # None: it did not recover in time
-
-
-@dataclass
-class Verdict:
-    """Of one target: what its source gave, and what is there."""
-
-    job: str
-    target: str
-    expected: int
-    found: int
-    lost: int
-    doubled: int
-
-    @property
-    def is_right(self) -> bool:
-        return self.lost == self.doubled == 0 and self.expected == self.found
-
-
-def verdict_of(job: str, target: str, rows: Sequence[int], *, last: int) -> Verdict:
-    """Its source gave the numbers from 1 to `last`, each once."""
-    lost, doubled = len(set(range(1, last + 1)) - set(rows)), len(rows) - len(set(rows))
-    return Verdict(job, target, last, len(rows), lost, doubled)
-
-
-@dataclass
-class Report:
-    recoveries: list[Recovery] = field(default_factory=list[Recovery])
-    verdicts: list[Verdict] = field(default_factory=list[Verdict])
-    problems: list[str] = field(default_factory=list[str])
-    compactions: dict[str, int] = field(default_factory=dict[str, int])
-    epochs: dict[str, int] = field(default_factory=dict[str, int])
-    batches: int = 0
+    first_epochs_s: float = 300.0  # until the streams run, with Spark started on a busy machine
+    strike_s: float = 120.0  # until somebody leads, who is to be hit
+    recovery_s: float = 300.0  # a heartbeat timeout, another worker's Spark, and what it runs again
+    rest_s: float = 600.0  # until all batches have ended, once nothing is done to them any more
+    leftovers_s: float = 300.0  # until tables rest, and the state of ended jobs is deleted
 
 
 class Campaign:
-    def __init__(self, world: World, *, seed: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        world: World,
+        report: Report,
+        *,
+        seed: int,
+        say: Callable[[str], None],
+        new_load: Callable[..., Load] = Load,
+        limits: Limits | None = None,
+    ) -> None:
         self._world, self._rng, self._say = world, random.Random(seed), say
-        self._streams = [Load(f"stream{n + 1}", streams=True, world=world) for n in range(STREAMS)]
-        self._batches: list[Load] = []
+        self._new_load, self._limits = new_load, limits or Limits()
+        self._streams = [
+            new_load(f"stream{n + 1}", streams=True, world=world) for n in range(STREAMS)
+        ]
+        self._batches: list[Load] = []  # also one that nobody has taken yet: it has no id
         self._pending: list[tuple[float, Struck]] = []  # faults that end later, and when
         self._next_batch_s, self._takes_batches = 0.0, True
-        self._deck = self._dealt()
-        self.report = Report()
+        self._deck, self._dealt = self._deal(), set[str]()
+        self.report = report
 
-    def run(self, minutes: float) -> Report:
+    def run(self, minutes: float) -> None:
+        """Each part is done whatever became of the one before."""
+        self._guarded("the faults", lambda: self._provoke(60 * minutes))
+        self._guarded("ending the faults", self._end_faults)
+        self._guarded("resting", self._rest)
+        self._guarded("the verdict", lambda: self._judge(minutes))
+
+    def _guarded(self, what: str, part: Callable[[], None]) -> None:
+        try:
+            part()
+        except Exception as error:  # noqa: BLE001 - whatever it is, a report is given
+            self._say(traceback.format_exc())
+            self._problem(f"{what} broke off: {type(error).__name__}: {error}")
+
+    def _problem(self, text: str) -> None:
+        self._say(f"PROBLEM {text}")
+        self.report.problems.append(text)
+
+    def _await(self, look: Callable[[], bool], *, limit_s: float, what: str) -> bool:
+        """False, and a problem: not within the limit."""
+        end_s = time.monotonic() + limit_s
+        while not look():
+            if time.monotonic() > end_s:
+                self._problem(f"not within {limit_s:g} s: {what}")
+                return False
+            time.sleep(LOOK_S)
+        return True
+
+    def _provoke(self, for_s: float) -> None:
+        first_s = self._limits.first_epochs_s
         for stream in self._streams:
-            until(stream.submit, limit_s=FIRST_EPOCHS_MAX_S, what=f"{stream.name} is taken")
-        self._await_epochs(2, limit_s=FIRST_EPOCHS_MAX_S)
-        end_s = time.monotonic() + 60 * minutes
+            self._await(stream.submit, limit_s=first_s, what=f"{stream.name} is taken")
+        if not self._await_epochs(2, limit_s=first_s):
+            self._problem(f"streams had no two epochs within {first_s:g} s, and nobody hurt them")
+            return
+        end_s = time.monotonic() + for_s
+        self._strike_and_recover()
         while time.monotonic() < end_s:
-            self._strike_and_recover()
             self._attend(self._rng.uniform(*PAUSE_S))
-        self._rest()
-        self._judge()
-        return self.report
+            self._strike_and_recover()
 
-    def _dealt(self) -> Iterator[Callable[[World, random.Random], Struck | None]]:
+    def _deal(self) -> Iterator[Fault]:
+        """First each kind once, so that a short run has as many of them as it can."""
+        cards = list(KINDS)
         while True:
-            cards = list(DECK)
             self._rng.shuffle(cards)
             yield from cards
+            cards = list(DECK)
 
     def _strike_and_recover(self) -> None:
-        before_s = time.monotonic()
-        struck = [self._strike()]
+        before_s, limit_s = time.monotonic(), self._limits.recovery_s
+        done = [self._strike()]
         if self._rng.random() < TOGETHER:
-            self._attend(self._rng.uniform(0, 3))
-            struck.append(self._strike())
-        kinds = tuple(fault.kind for fault in struck if fault is not None)
-        if not kinds:
+            self._attend(self._rng.uniform(0, TOGETHER_WITHIN_S))
+            done.append(self._strike())
+        struck = [each for each in done if each is not None]
+        if not struck:
             return
-        recovered = self._await_epochs(2, limit_s=RECOVERY_MAX_S)
+        recovered = self._await_epochs(2, limit_s=limit_s)
         took_s = time.monotonic() - before_s if recovered else None
+        kinds = tuple(kind for kind, _ in struck)
         self.report.recoveries.append(Recovery(kinds, took_s))
+        self.report.struck.update(kind for kind, fault in struck if fault.took_place())
         if took_s is None:
-            self.report.problems.append(f"no recovery in {RECOVERY_MAX_S:g} s from {kinds}")
-        self._say(f"   recovered in {took_s:.1f} s" if took_s else "   NOT RECOVERED")
+            self._problem(f"no recovery in {limit_s:g} s from {kinds}")
+        else:
+            self._say(f"   recovered in {took_s:.1f} s")
 
-    def _strike(self) -> Struck | None:
+    def _strike(self) -> tuple[str, Struck] | None:
+        """None, and a problem: there was nobody to be hit for too long."""
         fault = next(self._deck)
-        if self._pending:  # what is stopped can't be asked, and a database can't crash twice
-            until(self._attended, limit_s=RECOVERY_MAX_S, what="the faults before end")
-        struck = fault(self._world, self._rng)
-        if struck is not None:
-            self._say(f"{struck.kind}: {struck.whom}")
-            self._pending.append((time.monotonic() + struck.ends_after_s, struck))
-        return struck
+        self._dealt.add(fault.kind)
+        done: list[Struck] = []
 
-    def _attended(self) -> bool:
-        self._tick()
-        return not self._pending
+        def has_struck() -> bool:
+            self._tick()
+            if not self._pending:  # what is stopped can't be asked; a database can't crash twice
+                done.extend(filter(None, [fault.strike(self._world, self._rng)]))
+            return bool(done)
+
+        limit_s = self._limits.strike_s
+        if not self._await(has_struck, limit_s=limit_s, what=f"somebody to {fault.kind}"):
+            return None
+        (struck,) = done
+        self._say(f"{fault.kind}: {struck.whom}")
+        self._pending.append((time.monotonic() + struck.ends_after_s, struck))
+        return fault.kind, struck
 
     def _attend(self, for_s: float) -> None:
         end_s = time.monotonic() + for_s
@@ -143,14 +167,22 @@ class Campaign:
             self._next_batch_s = now_s + BATCH_EVERY_S
 
     def _begin_batch(self) -> None:
+        if not self._batches_are_taken():
+            return
+        self._look_at_batches()
+        if sum(not batch.has_ended for batch in self._batches) < BATCHES_OPEN_MAX:
+            name = f"batch{len(self._batches) + 1}"
+            self._batches.append(self._new_load(name, streams=False, world=self._world))
+            self._batches_are_taken()
+
+    def _batches_are_taken(self) -> bool:
+        """The one that nobody took is offered again: somebody may have it, and could not say so."""
+        return all(batch.id is not None or batch.submit() for batch in self._batches)
+
+    def _look_at_batches(self) -> None:
         for batch in self._batches:
             if not batch.has_ended:
                 batch.look()
-        if sum(not batch.has_ended for batch in self._batches) >= BATCHES_OPEN_MAX:
-            return
-        batch = Load(f"batch{len(self._batches) + 1}", streams=False, world=self._world)
-        if batch.submit():
-            self._batches.append(batch)
 
     def _await_epochs(self, further: int, *, limit_s: float) -> bool:
         """Until each stream has completed so many more. False: not within the limit."""
@@ -168,86 +200,103 @@ class Campaign:
             time.sleep(LOOK_S)
         return False
 
+    def _end_faults(self) -> None:
+        """All of them, at once."""
+        self._takes_batches = False
+        while self._pending:
+            _, struck = self._pending.pop()
+            self._guarded("ending a fault", struck.end)
+        self._world.lose_nothing_more()
+
     def _rest(self) -> None:
         """Nothing is done any more: what was begun ends, and what runs is still running."""
-        until(self._attended, limit_s=RECOVERY_MAX_S, what="the faults end")
-        self._takes_batches = False
+        limits = self._limits
         self._say("no more faults; batches end")
-        until(self._batches_ended, limit_s=REST_MAX_S, what="the batches end", every_s=LOOK_S)
-        self._await_epochs(2, limit_s=RECOVERY_MAX_S)
+        self._await(self._batches_ended, limit_s=limits.rest_s, what="the batches end")
+        if not self._await_epochs(2, limit_s=limits.recovery_s):
+            at = {stream.name: stream.epoch for stream in self._streams}
+            self._problem(f"streams stand still at epochs {at}, {limits.recovery_s:g} s long")
         for stream in self._streams:
             view = stream.look()
             if view is None or (view.status, view.run) != ("RUNNING", 1):
-                self.report.problems.append(
-                    f"{stream.name} is not RUNNING in its first run: {view}"
-                )
+                self._problem(f"{stream.name} is not RUNNING in its first run: {view}")
         self._say("streams are cancelled")
         for stream in self._streams:
-            until(lambda s=stream: _is_cancelled(s), limit_s=REST_MAX_S, what="a cancel is taken")
+            self._await(stream.cancel, limit_s=limits.rest_s, what=f"{stream.name} is cancelled")
         for stream in self._streams:
-            until(
+            self._await(
                 lambda s=stream: s.look() is not None and s.has_ended,
-                limit_s=REST_MAX_S,
+                limit_s=limits.rest_s,
                 what=f"{stream.name} ends",
-                every_s=LOOK_S,
             )
 
     def _batches_ended(self) -> bool:
-        self._world.revive()
-        for batch in self._batches:
-            if not batch.has_ended:
-                batch.look()
+        self._tick()
+        if self._batches_are_taken():
+            self._look_at_batches()
         return all(batch.has_ended for batch in self._batches)
 
-    def _judge(self) -> None:
-        report, world = self.report, self._world
-        report.problems += world.ended_by_themselves
-        for load in (*self._streams, *self._batches):
-            self._compare(load)
-            report.compactions[load.name] = compactions(world, load.name)
+    def _judge(self, minutes: float) -> None:
+        report, loads = self.report, (*self._streams, *self._batches)
         report.epochs = {stream.name: stream.epoch for stream in self._streams}
         report.batches = len(self._batches)
-        report.problems += self._left_behind()
+        for load in loads:
+            self._guarded(f"comparing {load.name}", lambda each=load: self._compare(each))
+        self._guarded("looking for leftovers", lambda: self._look_for_leftovers(loads))
+        for load in loads:  # once no rewrite is under way any more
+            self._guarded(f"the table of {load.name}", lambda each=load: self._look_at_table(each))
+        self._judge_the_run(minutes)
+        self._guarded("shutting down", self._shut_down)
+
+    def _judge_the_run(self, minutes: float) -> None:
+        """Whether enough was done to it for a verdict."""
+        report = self.report
         if not report.batches or min(report.epochs.values()) < len(report.recoveries):
-            report.problems.append("too little was done for a verdict")
+            self._problem("too little was done for a verdict")
+        if minutes >= COMPACTED_FROM_MINUTES and not sum(report.compactions.values()):
+            self._problem("no table was ever compacted")
+        if len(report.orphans) > ORPHANS_A_FAULT_MAX * report.struck.total():
+            self._problem(
+                f"{len(report.orphans)} metadata files that nothing refers to, more than "
+                f"{report.struck.total()} faults explain"
+            )
+        expected = set(self._dealt)
+        if minutes >= ALL_KINDS_FROM_MINUTES:
+            expected |= {fault.kind for fault in KINDS}
+        for kind in sorted(expected - set(report.struck)):
+            self._problem(f"a fault never took place: {kind}")
+
+    def _shut_down(self) -> None:
+        for problem in (*self._world.shut_down(), *self._world.ended_by_themselves):
+            self._problem(problem)
 
     def _compare(self, load: Load) -> None:
-        assert load.last is not None
-        if not load.streams and load.last.status != "FINISHED":
-            self.report.problems.append(f"{load.name} is {load.last.status}: {load.last.error}")
+        if load.last is not None and not load.streams and load.last.status != "FINISHED":
+            self._problem(f"{load.name} is {load.last.status}: {load.last.error}")
         by_target = load.rows_by_target()
-        # A stream gave all up to the highest that any of its sinks has.
-        highest = max((rows[-1] for rows in by_target.values() if rows), default=0)
-        last = highest if load.streams else load.splits * ROWS_A_SPLIT
+        given = load.given(by_target)
+        for problem in (*load.problems, *load.miscounts(given)):
+            self._problem(problem)
         for target, rows in by_target.items():
-            self.report.verdicts.append(verdict_of(load.name, target, rows, last=last))
+            self.report.judge(verdict_of(load.name, target, rows, last=given))
 
-    def _left_behind(self) -> Sequence[str]:
+    def _look_at_table(self, load: Load) -> None:
+        self.report.compactions[load.name] = load.compactions()
+        files = load.files()
+        self.report.orphans += files.orphans
+        for file in files.gone:
+            self._problem(f"gone, though a snapshot of {load.name} refers to it: {file}")
+
+    def _look_for_leftovers(self, loads: Sequence[Load]) -> None:
         """What no job and no table refers to. Rewrites are under way until the tables rest."""
-        loads = (*self._streams, *self._batches)
-        names = [f"{NAMESPACE}.{load.name}" for load in loads]
 
-        def staged() -> list[str]:
-            return [file for name in names for file in leftovers(self._world.warehouse, name)]
-
-        end_s = time.monotonic() + TABLES_REST_MAX_S
-        while (found := staged()) and time.monotonic() < end_s:
+        def left() -> list[str]:
             self._world.revive()
+            of_loads = [file for load in loads for file in load.left_behind()]
+            return of_loads + self._world.left_behind()
+
+        end_s = time.monotonic() + self._limits.leftovers_s
+        while (found := left()) and time.monotonic() < end_s:
             time.sleep(LOOK_S)
-        folders = [load.folder for load in loads]
-        found += staged_in(folders) + empty_below(folders)
-        found += self._world.database.stages()
-        return [f"left behind: {name}" for name in found]
-
-
-def empty_below(folders: Sequence[Path]) -> list[str]:
-    """Folders of stages that were tidied up only half."""
-    walked = (found for folder in folders for found in os.walk(folder / "_headrace"))
-    return [at for at, inner, files in walked if not inner and not files]
-
-
-def _is_cancelled(stream: Load) -> bool:
-    assert stream.id is not None
-    with stream.world.client() as client:
-        client.cancel_job(stream.id)
-    return True
+        for name in found:
+            self._problem(f"left behind: {name}")

@@ -138,15 +138,17 @@ class Cluster:
         name: str,
         *urls: str,
         seams: str = "",
-        slots: int = 1,
+        slots: int | None = 1,
+        spark_master: str | None = "local[2]",
         under: Sequence[str] = (),
     ) -> Process:
+        """`slots` and `spark_master`: None for the default of the command."""
         return self._start(
             name,
             "worker",
             *("--coordinator", ",".join(urls)),
-            *("--slots", str(slots)),
-            *("--spark-master", "local[2]"),
+            *(("--slots", str(slots)) if slots is not None else ()),
+            *(("--spark-master", spark_master) if spark_master is not None else ()),
             *("--home", str(self.folder / "home")),
             seams=seams,
             under=under,

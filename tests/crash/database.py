@@ -21,6 +21,21 @@ class Database:
         self._wire.close()
         self._server.drop_database(self._name)
 
+    def lose_commit_answer(self, said: bytes) -> None:
+        """Once: of the next connection that says this, the answer to its COMMIT is lost."""
+        self._wire.lose_commit_after(said)
+
+    def lose_nothing_more(self) -> None:
+        self._wire.lose_nothing_more()
+
+    @property
+    def answers_lost(self) -> int:
+        return self._wire.lost
+
+    @property
+    def name(self) -> str:
+        return self._name
+
     def source(self, name: str, query: str) -> str:
         return f'Jdbc {{ plugin_output = "{name}", {self._way()}, query = "{query}" }}'
 

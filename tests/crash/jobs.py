@@ -51,9 +51,19 @@ def csv(of: Sequence[str], folder: Path, *options: str) -> str:
     return f"LocalFile {{ {', '.join([*parts, *options])} }}"
 
 
-def job_text(sources: Sequence[str], sinks: Sequence[str], *env: str, mode: str = "BATCH") -> str:
-    """Its next attempt does not wait: a test that kills has waited long enough."""
-    settings = "\n".join((f'job.mode = "{mode}"', "job.retry.interval.seconds = 0", *env))
+def job_text(
+    sources: Sequence[str],
+    sinks: Sequence[str],
+    *env: str,
+    mode: str = "BATCH",
+    retries_at_once: bool = True,
+) -> str:
+    """Its next attempt does not wait: a test that kills has waited long enough.
+
+    Without `retries_at_once` it waits as long as one that says nothing about it.
+    """
+    at_once = ["job.retry.interval.seconds = 0"] if retries_at_once else []
+    settings = "\n".join((f'job.mode = "{mode}"', *at_once, *env))
     return (
         f"env {{ {settings} }}\n"
         + "source {\n"

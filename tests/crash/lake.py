@@ -9,40 +9,88 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.crash.jobs import find_metadata
 
+LOOKS_MAX = 20  # at a table that is committed to all the time
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
 _NAME = re.compile(rb"file:[\x20-\x7e]*?\.(?:parquet|avro|puffin)")
 
 
+@dataclass(frozen=True, slots=True)
+class TableFiles:
+    """What was found below a table, as paths."""
+
+    gone: list[str]  # although a snapshot refers to them: rows are lost
+    staged: list[str]  # data files that no snapshot refers to
+    orphans: list[str]  # metadata that neither the table nor a snapshot of it refers to
+
+
 def leftovers(warehouse: Path, table: str) -> list[str]:
     """Files that were staged, and that no snapshot of the table refers to."""
-    metadata = find_metadata(warehouse, table)
-    if metadata is None:
-        return []
-    staged = {
-        file
-        for file in (metadata.parents[1] / "data").rglob("*")
-        if file.is_file() and file.suffix != ".crc"
-    }
-    referenced = _referenced(metadata)
-    lost = [str(file) for file in referenced if not file.exists()]
-    assert not lost, f"snapshots refer to files that are gone: {lost}"
-    return sorted(str(file) for file in staged - referenced)
+    found = files_of(warehouse, table)
+    assert not found.gone, f"snapshots refer to files that are gone: {found.gone}"
+    return found.staged
 
 
-def _referenced(metadata: Path) -> set[Path]:
-    found: set[Path] = set()
-    for snapshot in json.loads(metadata.read_text()).get("snapshots", []):
-        manifests = _names(_path(snapshot["manifest-list"]))
-        found |= manifests
-        for manifest in manifests:
-            found |= _names(manifest)
-    return found
+def files_of(warehouse: Path, table: str) -> TableFiles:
+    """As of one moment: looked at again when somebody committed meanwhile."""
+    for _ in range(LOOKS_MAX):
+        metadata = find_metadata(warehouse, table)
+        if metadata is None:
+            return TableFiles([], [], [])
+        found = _files_of(metadata)
+        if find_metadata(warehouse, table) == metadata:
+            return found
+    raise AssertionError(f"{table} did not rest for {LOOKS_MAX} looks")
+
+
+def _files_of(metadata: Path) -> TableFiles:
+    # Listed first: a file that comes later is of a commit that is not looked at.
+    staged = _plain_files(metadata.parents[1] / "data")
+    written = _plain_files(metadata.parent)
+    table = json.loads(metadata.read_text())
+    referenced = _referenced(table)
+    return TableFiles(
+        gone=sorted(str(file) for file in referenced if not file.exists()),
+        staged=sorted(str(file) for file in staged - referenced),
+        orphans=sorted(
+            str(file)
+            for file in written - referenced - _known_versions(metadata, table)
+            if not _is_forgotten_version(file, table)
+        ),
+    )
+
+
+def _plain_files(folder: Path) -> set[Path]:
+    return {file for file in folder.rglob("*") if file.is_file() and file.suffix != ".crc"}
+
+
+def _referenced(table: Mapping[str, Any]) -> set[Path]:
+    """By the snapshots of the table: manifest lists, manifests and all that these name."""
+    lists = {_path(snapshot["manifest-list"]) for snapshot in table.get("snapshots", [])}
+    manifests = {name for file in lists if file.exists() for name in _names(file)}
+    named = {name for file in manifests if file.exists() for name in _names(file)}
+    return lists | manifests | named
+
+
+def _known_versions(metadata: Path, table: Mapping[str, Any]) -> set[Path]:
+    return {metadata, *(_path(entry["metadata-file"]) for entry in table.get("metadata-log", []))}
+
+
+def _is_forgotten_version(file: Path, table: Mapping[str, Any]) -> bool:
+    """Iceberg's log of versions is bounded, and what drops out of it stays on the disk."""
+    log = [_version(_path(entry["metadata-file"])) for entry in table.get("metadata-log", [])]
+    return file.name.endswith(".metadata.json") and bool(log) and _version(file) < min(log)
+
+
+def _version(file: Path) -> int:
+    return int(file.name.partition("-")[0])
 
 
 def _path(location: str) -> Path:

@@ -56,6 +56,12 @@ class Wire:
         with self._lock:
             self._lose_next = count
 
+    def lose_nothing_more(self) -> None:
+        """Take back what was asked for and has not come about."""
+        with self._lock:
+            self._lose.clear()
+            self._lose_next = 0
+
     def close_listener_after_loss(self) -> None:
         """The whole database is out of reach from the lost answer on."""
         self._ends_with_loss = True
