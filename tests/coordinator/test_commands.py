@@ -210,8 +210,8 @@ def test_a_job_ends_also_when_its_secrets_can_not_be_decrypted(
 ) -> None:
     job, claim = desk.given(with_secret())
     with writing(desk.store) as conn:
-        stored = conn.execute(select(job_secrets.c.secrets)).scalar_one()
-        conn.execute(update(job_secrets).values(secrets={**stored, "names": ["other"]}))
+        stored = conn.execute(select(job_secrets.c.sealed)).scalar_one()
+        conn.execute(update(job_secrets).values(sealed={**stored, "names": ["other"]}))
 
     desk.finish("w1", claim)
     desk.passes()

@@ -75,7 +75,7 @@ def full(store: Engine) -> Engine:
 
 
 def stored_keys(store: Engine) -> set[str]:
-    columns = (job_secrets.c.secrets, cleanup_rows.c.secrets, catalog_secrets.c.secrets)
+    columns = (job_secrets.c.sealed, cleanup_rows.c.sealed, catalog_secrets.c.sealed)
     with reading(store) as conn:
         values = [value for c in columns for value in conn.execute(select(c)).scalars()]
     assert len(values) == len(columns)
@@ -193,8 +193,8 @@ def test_a_change_that_dies_before_it_is_committed_goes_on_with_the_same_key(
 
 def test_a_secret_that_can_not_be_decrypted_stops_the_change(full: Engine) -> None:
     with writing(full) as conn:
-        stored = conn.execute(select(job_secrets.c.secrets)).scalar_one()
-        conn.execute(update(catalog_secrets).values(secrets=stored))
+        stored = conn.execute(select(job_secrets.c.sealed)).scalar_one()
+        conn.execute(update(catalog_secrets).values(sealed=stored))
     with pytest.raises(Refused, match="the secrets of catalog 'lake' can't be decrypted"):
         change_key(full)
     assert key_id(full) == KEY.id
@@ -300,4 +300,4 @@ def test_of_a_lost_key_it_is_told_whose_secrets_are_lost_before_they_are_deleted
     prepare_store(full)
     with writing(full) as conn:
         assert jobs.spec_and_secrets_of(conn, "j1")[1] == {}
-        conn.execute(insert(catalog_secrets).values(catalog="headrace", secrets={}))
+        conn.execute(insert(catalog_secrets).values(catalog="headrace", sealed={}))

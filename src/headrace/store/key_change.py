@@ -132,7 +132,7 @@ def _change_key(conn: Connection, key: SecretKey) -> int:
     for row in list(_rows(conn)):
         sealed = seal_under(key, row.place, unseal(conn, row.place, row.stored))
         mine = row.key == row.value
-        conn.execute(update(row.table).where(mine).values(secrets=dict(sealed)))
+        conn.execute(update(row.table).where(mine).values(sealed=dict(sealed)))
         count += 1
     return count
 
@@ -143,7 +143,7 @@ def _forget_secrets(conn: Connection, key: SecretKey) -> Sequence[Owner]:
     owners = _owners(conn)
     conn.execute(delete(job_secrets))
     conn.execute(delete(catalog_secrets))
-    conn.execute(update(cleanups).values(secrets=None))
+    conn.execute(update(cleanups).values(sealed=None))
     return owners
 
 
@@ -172,19 +172,19 @@ def _take(conn: Connection, key: SecretKey) -> None:
 
 
 def _rows(conn: Connection) -> Iterator[_Row]:
-    of_jobs = select(jobs.c.id, jobs.c.incarnation, job_secrets.c.secrets).join(
+    of_jobs = select(jobs.c.id, jobs.c.incarnation, job_secrets.c.sealed).join(
         job_secrets, job_secrets.c.job_id == jobs.c.id
     )
     for job, incarnation, stored in conn.execute(of_jobs.order_by(jobs.c.id)).all():
         owner = Owner("job", job, names_of(stored))
         yield _Row(job_secrets, job_secrets.c.job_id, job, of_job(incarnation), owner, stored)
-    of_cleanups = select(cleanups.c.incarnation, cleanups.c.job_id, cleanups.c.secrets)
-    kept = of_cleanups.where(cleanups.c.secrets.is_not(None)).order_by(cleanups.c.incarnation)
+    of_cleanups = select(cleanups.c.incarnation, cleanups.c.job_id, cleanups.c.sealed)
+    kept = of_cleanups.where(cleanups.c.sealed.is_not(None)).order_by(cleanups.c.incarnation)
     for key, job, stored in conn.execute(kept).all():
         if stored:
             owner = Owner("cleanup", f"{job} ({incarnation_of(key)})", names_of(stored))
             yield _Row(cleanups, cleanups.c.incarnation, key, of_cleanup(key), owner, stored)
-    of_catalogs = select(catalog_secrets.c.catalog, catalog_secrets.c.secrets)
+    of_catalogs = select(catalog_secrets.c.catalog, catalog_secrets.c.sealed)
     for name, stored in conn.execute(of_catalogs.order_by(catalog_secrets.c.catalog)).all():
         owner = Owner("catalog", name, names_of(stored))
         mine = catalog_secrets.c.catalog
