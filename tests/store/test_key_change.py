@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, insert, select, update
 
 from headrace.coordinator.leader import Candidate
-from headrace.errors import KeyRefused, LeaderFenced, Refused
+from headrace.errors import KeyRefused, LeaderFenced, Refused, StoreUnavailable
 from headrace.seams import arm, disarm_all
 from headrace.store import cleanups, jobs, leases
 from headrace.store.catalogs import NewCatalog, add, secrets_of
@@ -154,7 +154,14 @@ def test_the_key_that_a_store_is_under_is_not_its_next(postgresql_url: str) -> N
     without.dispose()
 
 
-@pytest.mark.parametrize("point", ["transaction committed", "key changed, before its file"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "next key in its file, before commit",
+        "transaction committed",
+        "key changed, before its file",
+    ],
+)
 def test_a_change_that_dies_leaves_a_store_that_opens_and_can_be_changed(
     full: Engine, point: str
 ) -> None:
@@ -178,6 +185,99 @@ def test_a_change_that_dies_leaves_a_store_that_opens_and_can_be_changed(
         check_readable(fresh)
         assert len(own_file(Path(str(full.url.database))).read()) == 1
         fresh.dispose()
+
+
+def keys_beside(store: Engine) -> set[str]:
+    return {key.id for key in own_file(Path(str(store.url.database))).read()}
+
+
+@pytest.mark.parametrize("point", ["transaction committed", "key changed, before its file"])
+def test_of_two_changes_at_once_neither_takes_the_key_of_the_other_out_of_the_file(
+    sqlite_url: str, point: str
+) -> None:
+    first, second = open_store(sqlite_url), open_store(sqlite_url)
+    changed: list[str] = []
+
+    def overtake() -> None:
+        disarm_all()
+        changed.append(change_key(second)[0])
+
+    arm(point, overtake)
+    old_id, _ = change_key(first)
+
+    assert [key_id(first)] == changed != [old_id]
+    assert keys_beside(first) == {*changed}
+    fresh = open_store(sqlite_url)
+    prepare_store(fresh)
+    for store in (first, second, fresh):
+        store.dispose()
+
+
+def test_a_change_that_another_one_overtakes_and_dies_leaves_the_key_of_the_store(
+    sqlite_url: str,
+) -> None:
+    """The other has its next key in the file by then, and nothing is under it."""
+    first, second = open_store(sqlite_url), open_store(sqlite_url)
+
+    class Dies(BaseException):
+        pass
+
+    def die() -> None:
+        raise Dies
+
+    def overtake() -> None:
+        disarm_all()
+        arm("next key in its file, before commit", die)
+        with pytest.raises(Dies):
+            change_key(second)
+        assert key_id(first) in keys_beside(first)
+
+    arm("key changed, before its file", overtake)
+    new_id, _ = change_key(first)
+
+    assert key_id(first) == new_id
+    assert keys_beside(first) == {new_id}
+    first.dispose()
+    second.dispose()
+
+
+def test_a_change_whose_answer_was_lost_finds_itself(full: Engine, term: Term) -> None:
+    answers = iter([StoreUnavailable("the answer was lost")])
+
+    def lose() -> None:
+        if lost := next(answers, None):
+            raise lost
+
+    arm("transaction committed", lose)
+    new_id, count = change_key(full)
+
+    assert (count, stored_keys(full), key_id(full)) == (3, {new_id}, new_id)
+    assert new_id == NEWER.id or is_sqlite(full)
+    assert not is_sqlite(full) or keys_beside(full) == {new_id}
+    check_readable(full)
+    with reading(full) as conn:
+        lease = leases.read(conn)
+    assert lease is not None
+    assert lease.epoch == term.epoch + 1, "the next leader's term goes on"
+
+
+def test_the_key_that_another_change_put_in_between_is_needed_too(postgresql_url: str) -> None:
+    """Also when nothing is encrypted under it."""
+    between = SecretKey.new()
+    quick = open_store(postgresql_url, keys=GivenKeys([between, KEY]))
+    slow = open_store(postgresql_url, keys=BOTH)
+
+    def overtake() -> None:
+        disarm_all()
+        change_key(quick)
+
+    arm("before transaction", overtake)
+    with pytest.raises(KeyRefused, match=f"under key {between.id}"):
+        change_key(slow)
+
+    assert key_id(quick) == between.id
+    quick.dispose()
+    slow.dispose()
 
 
 def test_a_change_that_dies_before_it_is_committed_goes_on_with_the_same_key(
