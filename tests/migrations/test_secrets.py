@@ -32,8 +32,12 @@ LED = Term("old", 4)
 OF_SINK = with_secret().secrets
 CLEAR = json.dumps({"lake.token": SECRET})
 CATALOG = {
-    **{"type": "rest", "properties": "{}", "defaults": "{}", "group_name": "default"},
-    **{"created_at_ms": 1, "due_at_ms": 1},
+    "type": "rest",
+    "properties": "{}",
+    "defaults": "{}",
+    "group_name": "default",
+    "created_at_ms": 1,
+    "due_at_ms": 1,
 }
 BOUND_S = 120.0  # for a state to come, also on a busy machine
 ALL = {**OF_SINK, "FakeSource-1.password": SECRET, "env.password": SECRET}

@@ -341,6 +341,26 @@ def test_a_key_file_that_can_not_be_used_any_more_is_a_key_that_is_missing(
     old.dispose()
 
 
+def test_nobody_takes_the_lead_while_the_file_with_the_new_key_is_out_of_reach(
+    sqlite_url: str, clock: FakeClock
+) -> None:
+    old, changing = open_store(sqlite_url), open_store(sqlite_url)
+    prepare_store(old)
+    new_id, _ = change_key(changing)
+    changing.dispose()
+    beside(old).rename(away := beside(old).with_name("away"))
+    hint = open_hint(old)
+    candidate = Candidate(old, hint, clock, holder="h", address="http://h:1", ttl_s=3.0)
+
+    with pytest.raises(KeyRefused, match=f"under key {new_id}"):
+        candidate.step()
+    away.rename(beside(old))
+
+    assert candidate.step() is not None
+    hint.release()
+    old.dispose()
+
+
 def test_a_backup_from_before_the_change_opens_with_the_old_key_behind_the_new_one(
     sqlite_url: str,
 ) -> None:
