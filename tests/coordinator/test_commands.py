@@ -15,7 +15,7 @@ from headrace.coordinator.known import Known
 from headrace.errors import BadSetting, Refused, StoreUnavailable
 from headrace.logs import TextFormatter
 from headrace.model.ids import RandomIds
-from headrace.model.job import JobStatus
+from headrace.model.job import JOB_ENDED, JobStatus
 from headrace.model.jobspec import REDACTED, JobSpec
 from headrace.seams import arm
 from headrace.store import cleanups, tx
@@ -26,6 +26,7 @@ from headrace.store.schema import jobs as job_rows
 from tests.coordinator.desk import Desk
 from tests.coordinator.specs import SECRET, spec, stopped
 from tests.fakes import FakeClock
+from tests.stores import key_away
 
 RACERS = 6
 BOUND_S = 120.0  # for a state to come, also on a busy machine
@@ -210,8 +211,8 @@ def test_a_job_ends_also_when_its_secrets_can_not_be_decrypted(
 ) -> None:
     job, claim = desk.given(with_secret())
     with writing(desk.store) as conn:
-        stored = conn.execute(select(job_secrets.c.secrets)).scalar_one()
-        conn.execute(update(job_secrets).values(secrets={**stored, "names": ["other"]}))
+        stored = conn.execute(select(job_secrets.c.sealed)).scalar_one()
+        conn.execute(update(job_secrets).values(sealed={**stored, "names": ["other"]}))
 
     desk.finish("w1", claim)
     desk.passes()
@@ -219,6 +220,23 @@ def test_a_job_ends_also_when_its_secrets_can_not_be_decrypted(
     assert desk.status(job) is JobStatus.FINISHED
     assert secrets_kept(desk.store) == 0
     assert "secrets of an ended job are lost" in caplog.text
+
+
+@pytest.mark.req("C2")
+def test_a_job_whose_key_is_away_ends_once_it_is_back_and_loses_no_secret(desk: Desk) -> None:
+    job, claim = desk.given(with_secret())
+    incarnation = desk.job(job).incarnation
+    desk.finish("w1", claim)
+    with key_away(desk.store):
+        desk.passes()
+        assert desk.status(job) not in JOB_ENDED
+        assert secrets_kept(desk.store) == 1
+
+    desk.passes()
+
+    assert desk.status(job) is JobStatus.FINISHED
+    with reading(desk.store) as conn:
+        assert cleanups.reach(conn, incarnation)[1] == with_secret().secrets
 
 
 def test_a_secret_that_was_left_in_the_options_is_taken_out_of_them(desk: Desk) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import select, update
 
+from headrace.coordinator.attempts import KEY_AWAY_PAUSE_MS
 from headrace.model.job import PipelineStatus
 from headrace.model.task import Claim, Lane, TaskKind, TaskStatus
 from headrace.protocol.messages import Held, Progress, Seen, Sync, TaskEnded
 from headrace.store import claims
-from headrace.store.engine import reading
+from headrace.store.engine import reading, writing
+from headrace.store.schema import job_secrets
 from tests.coordinator.desk import Desk
 from tests.coordinator.specs import failed, planned, prepared, spec, succeeded, whole_run
+from tests.coordinator.test_commands import with_secret
+from tests.stores import key_away
 
 ALL = {Lane.SLOT: 100, Lane.CONTROL: 100}
 
@@ -272,6 +277,58 @@ def test_a_task_is_given_where_it_stands_now(desk: Desk) -> None:
     assert (opened["epoch"], opened["status"]) == (1, "PREPARED")
     assert opened["handles"] == {"Console-1": {"handle": "of the first", "rows": 7}}
     assert assignment.kind is TaskKind.PIPELINE
+
+
+def test_a_task_whose_key_is_away_waits_and_neither_fails_nor_stops_others(desk: Desk) -> None:
+    job = desk.submit(with_secret())
+    desk.register("w1")
+    desk.passes()
+    [task] = desk.tasks(job)
+    with key_away(desk.store):
+        assert not desk.sync("w1").assignments
+        desk.plan_noops(2)
+        others = desk.sync("w1", free={Lane.SLOT: 1}).assignments
+    assert [other.kind for other in others] == [TaskKind.NOOP]
+
+    desk.passes()
+    waits = desk.task(task.id)
+    assert (waits.status, waits.failures, waits.losses) == (TaskStatus.PLANNED, 0, 0)
+    assert desk.pipeline_status(job) is PipelineStatus.SCHEDULED
+    desk.clock.advance(KEY_AWAY_PAUSE_MS / 1000)
+    [again] = desk.sync("w1", holds=[others[0].claim], free={Lane.SLOT: 1}).assignments
+
+    assert again.claim.task == task.id
+    assert again.payload["secrets"] == with_secret().secrets
+
+
+def test_a_task_said_again_while_its_key_is_away_is_given_back(desk: Desk) -> None:
+    job = desk.submit(with_secret())
+    desk.register("w1")
+    desk.passes()
+    [first] = desk.sync("w1", lost=True).assignments
+    with key_away(desk.store):
+        assert not desk.sync("w1").assignments
+    desk.clock.advance(KEY_AWAY_PAUSE_MS / 1000)
+
+    [again] = desk.sync("w1").assignments
+
+    assert again.claim == Claim(first.claim.task, first.claim.attempt + 1)
+    assert desk.pipeline_status(job) is PipelineStatus.DEPLOYING
+
+
+def test_a_task_whose_secrets_were_changed_fails_for_good(desk: Desk) -> None:
+    """No key will ever open them."""
+    job = desk.submit(with_secret())
+    desk.register("w1")
+    desk.passes()
+    with writing(desk.store) as conn:
+        stored = conn.execute(select(job_secrets.c.sealed)).scalar_one()
+        conn.execute(update(job_secrets).values(sealed={**stored, "names": ["other"]}))
+
+    assert not desk.sync("w1").assignments
+
+    [task] = desk.tasks(job)
+    assert task.status is TaskStatus.FAILED
 
 
 def test_ends_of_many_tasks_in_one_sync_free_all_their_slots(desk: Desk) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +21,13 @@ from headrace.errors import StoreRefused
 from headrace.model.ids import RandomIds
 from headrace.model.job import JobStatus
 from headrace.store import blockers, jobs, leases
+from headrace.store.catalogs import NewCatalog, add, secrets_of
 from headrace.store.engine import reading, writing
 from headrace.store.hint import SUFFIX
-from tests.coordinator.specs import spec
-from tests.stores import KEYS
+from headrace.store.key_change import change_key
+from headrace.store.keyring import own_file
+from tests.coordinator.specs import SECRET, spec
+from tests.stores import KEYS, open_store
 
 BOUND_S = 120.0  # for a state to come, also on a busy machine
 LOOK_S = 0.02
@@ -114,6 +118,26 @@ def test_a_leader_that_was_paused_beyond_its_trust_leads_anew_and_works(
 
     assert leads(coordinator).term.epoch > first.term.epoch
     assert passes_run(coordinator, "after")
+
+
+def test_a_leader_that_found_a_new_key_when_it_took_over_needs_its_file_no_more(
+    start: Start, sqlite_url: str
+) -> None:
+    """All of its connections have the keys that one of them read."""
+    coordinator, other = start(sqlite_url), open_store(sqlite_url)
+    first = leads(coordinator)
+    with writing(coordinator.engine) as conn:
+        made = NewCatalog("lake", "rest", {}, "default", secrets={"lake.token": SECRET})
+        assert add(conn, made, now_ms=1)
+    change_key(other)
+    other.dispose()
+    eventually(first.over.is_set)
+    assert leads(coordinator).term.epoch > first.term.epoch
+
+    own_file(Path(str(coordinator.engine.url.database))).path.unlink()
+
+    with reading(coordinator.engine) as conn:
+        assert secrets_of(conn, "lake") == {"lake.token": SECRET}
 
 
 @pytest.mark.req("L5")

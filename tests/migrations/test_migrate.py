@@ -58,9 +58,10 @@ def definitions(conn: Connection) -> set[str]:
             for row in rows
             for part in re.split(ADDED, row.sql)
         }
+    # NOT NULL is a constraint since PostgreSQL 18, and keeps its name when its column gets another.
     question = """
         SELECT conrelid::regclass || ': ' || conname || ' ' || pg_get_constraintdef(oid)
-            FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+            FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND contype <> 'n'
         UNION SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'
         UNION SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default)
             FROM information_schema.columns WHERE table_schema = 'public'

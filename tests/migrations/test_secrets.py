@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from alembic import command
 from sqlalchemy import Connection, Engine, select, text
+from sqlalchemy.exc import DBAPIError
 
 from headrace.errors import KeyRefused, LeaderFenced
 from headrace.store import catalogs, cleanups, jobs
@@ -28,6 +30,16 @@ from tests.stores import KEY, open_store
 BEFORE = "0006"
 LED = Term("old", 4)
 OF_SINK = with_secret().secrets
+CLEAR = json.dumps({"lake.token": SECRET})
+CATALOG = {
+    "type": "rest",
+    "properties": "{}",
+    "defaults": "{}",
+    "group_name": "default",
+    "created_at_ms": 1,
+    "due_at_ms": 1,
+}
+BOUND_S = 120.0  # for a state to come, also on a busy machine
 ALL = {**OF_SINK, "FakeSource-1.password": SECRET, "env.password": SECRET}
 
 
@@ -72,9 +84,8 @@ def _fill(conn: Connection) -> None:
         about = {"incarnation": f"of-{name}", "job_id": name, "group_name": "default"}
         times = {"made_at_ms": 9, "due_at_ms": 99, "targets_due_at_ms": 999}
         _insert(conn, "cleanups", **about, **times, step=step, secrets=secrets)
-    about = {"name": "lake", "type": "rest", "properties": "{}", "defaults": "{}"}
-    _insert(conn, "catalogs", **about, group_name="default", created_at_ms=1, due_at_ms=1)
-    _insert(conn, "catalog_secrets", catalog="lake", secrets=json.dumps({"lake.token": SECRET}))
+    _insert(conn, "catalogs", **CATALOG, name="lake")
+    _insert(conn, "catalog_secrets", catalog="lake", secrets=CLEAR)
 
 
 def _everything(store: Engine) -> str:
@@ -110,6 +121,59 @@ def test_programs_that_encrypt_nothing_are_shut_out(old: Engine) -> None:
     assert int(oldest) <= PROGRAM_LEVEL
     with pytest.raises(LeaderFenced), fenced(old, LED):
         pass
+
+
+@pytest.mark.req("L4")
+@pytest.mark.parametrize(
+    "written",
+    [
+        "INSERT INTO job_secrets (job_id, secrets) VALUES ('ended', :clear)",
+        "UPDATE job_secrets SET secrets = :clear",
+        "INSERT INTO catalog_secrets (catalog, secrets) VALUES ('headrace', :clear)"
+        " ON CONFLICT DO NOTHING",
+        "UPDATE catalog_secrets SET secrets = :clear WHERE catalog = 'lake'",
+        "UPDATE cleanups SET secrets = :clear WHERE incarnation = 'of-open'",
+    ],
+)
+def test_a_program_that_encrypts_nothing_can_write_no_secret_any_more(
+    old: Engine, written: str
+) -> None:
+    """One that runs goes on answering, and takes jobs. These are its statements."""
+    prepare_store(old)
+    before = _everything(old)
+
+    with pytest.raises(DBAPIError, match="secrets") as refused, writing(old) as conn:
+        conn.execute(text(written), {"clear": CLEAR})
+
+    assert SECRET not in str(refused.value)
+    assert _everything(old) == before
+
+
+@pytest.mark.req("L4")
+def test_what_a_program_is_writing_in_clear_is_waited_for_and_encrypted(old: Engine) -> None:
+    if is_sqlite(old):
+        return  # the upgrade holds the write lock
+    with ThreadPoolExecutor(1) as pool:
+        with writing(old) as conn:
+            _insert(conn, "catalogs", **CATALOG, name="late")
+            _insert(conn, "catalog_secrets", catalog="late", secrets=CLEAR)
+            upgraded = pool.submit(prepare_store, old)
+            while not upgraded.done() and not _waits_for_a_lock(old):
+                pass
+        upgraded.result(BOUND_S)
+
+    assert SECRET not in _everything(old)
+    with reading(old) as conn:
+        assert catalogs.secrets_of(conn, "late") == {"lake.token": SECRET}
+
+
+def _waits_for_a_lock(store: Engine) -> bool:
+    question = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    with reading(store) as conn:
+        return bool(conn.exec_driver_sql(question).scalar())
 
 
 @pytest.mark.req("L4")

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Engine, insert, select, update
 
 from headrace.coordinator.leader import Candidate
-from headrace.errors import KeyRefused, LeaderFenced, Refused
+from headrace.errors import KeyRefused, LeaderFenced, Refused, StoreUnavailable
 from headrace.seams import arm, disarm_all
 from headrace.store import cleanups, jobs, leases
 from headrace.store.catalogs import NewCatalog, add, secrets_of
@@ -75,7 +75,7 @@ def full(store: Engine) -> Engine:
 
 
 def stored_keys(store: Engine) -> set[str]:
-    columns = (job_secrets.c.secrets, cleanup_rows.c.secrets, catalog_secrets.c.secrets)
+    columns = (job_secrets.c.sealed, cleanup_rows.c.sealed, catalog_secrets.c.sealed)
     with reading(store) as conn:
         values = [value for c in columns for value in conn.execute(select(c)).scalars()]
     assert len(values) == len(columns)
@@ -154,7 +154,14 @@ def test_the_key_that_a_store_is_under_is_not_its_next(postgresql_url: str) -> N
     without.dispose()
 
 
-@pytest.mark.parametrize("point", ["transaction committed", "key changed, before its file"])
+@pytest.mark.parametrize(
+    "point",
+    [
+        "next key in its file, before commit",
+        "transaction committed",
+        "key changed, before its file",
+    ],
+)
 def test_a_change_that_dies_leaves_a_store_that_opens_and_can_be_changed(
     full: Engine, point: str
 ) -> None:
@@ -180,6 +187,99 @@ def test_a_change_that_dies_leaves_a_store_that_opens_and_can_be_changed(
         fresh.dispose()
 
 
+def keys_beside(store: Engine) -> set[str]:
+    return {key.id for key in own_file(Path(str(store.url.database))).read()}
+
+
+@pytest.mark.parametrize("point", ["transaction committed", "key changed, before its file"])
+def test_of_two_changes_at_once_neither_takes_the_key_of_the_other_out_of_the_file(
+    sqlite_url: str, point: str
+) -> None:
+    first, second = open_store(sqlite_url), open_store(sqlite_url)
+    changed: list[str] = []
+
+    def overtake() -> None:
+        disarm_all()
+        changed.append(change_key(second)[0])
+
+    arm(point, overtake)
+    old_id, _ = change_key(first)
+
+    assert [key_id(first)] == changed != [old_id]
+    assert keys_beside(first) == {*changed}
+    fresh = open_store(sqlite_url)
+    prepare_store(fresh)
+    for store in (first, second, fresh):
+        store.dispose()
+
+
+def test_a_change_that_another_one_overtakes_and_dies_leaves_the_key_of_the_store(
+    sqlite_url: str,
+) -> None:
+    """The other has its next key in the file by then, and nothing is under it."""
+    first, second = open_store(sqlite_url), open_store(sqlite_url)
+
+    class Dies(BaseException):
+        pass
+
+    def die() -> None:
+        raise Dies
+
+    def overtake() -> None:
+        disarm_all()
+        arm("next key in its file, before commit", die)
+        with pytest.raises(Dies):
+            change_key(second)
+        assert key_id(first) in keys_beside(first)
+
+    arm("key changed, before its file", overtake)
+    new_id, _ = change_key(first)
+
+    assert key_id(first) == new_id
+    assert keys_beside(first) == {new_id}
+    first.dispose()
+    second.dispose()
+
+
+def test_a_change_whose_answer_was_lost_finds_itself(full: Engine, term: Term) -> None:
+    answers = iter([StoreUnavailable("the answer was lost")])
+
+    def lose() -> None:
+        if lost := next(answers, None):
+            raise lost
+
+    arm("transaction committed", lose)
+    new_id, count = change_key(full)
+
+    assert (count, stored_keys(full), key_id(full)) == (3, {new_id}, new_id)
+    assert new_id == NEWER.id or is_sqlite(full)
+    assert not is_sqlite(full) or keys_beside(full) == {new_id}
+    check_readable(full)
+    with reading(full) as conn:
+        lease = leases.read(conn)
+    assert lease is not None
+    assert lease.epoch == term.epoch + 1, "the next leader's term goes on"
+
+
+def test_the_key_that_another_change_put_in_between_is_needed_too(postgresql_url: str) -> None:
+    """Also when nothing is encrypted under it."""
+    between = SecretKey.new()
+    quick = open_store(postgresql_url, keys=GivenKeys([between, KEY]))
+    slow = open_store(postgresql_url, keys=BOTH)
+
+    def overtake() -> None:
+        disarm_all()
+        change_key(quick)
+
+    arm("before transaction", overtake)
+    with pytest.raises(KeyRefused, match=f"under key {between.id}"):
+        change_key(slow)
+
+    assert key_id(quick) == between.id
+    quick.dispose()
+    slow.dispose()
+
+
 def test_a_change_that_dies_before_it_is_committed_goes_on_with_the_same_key(
     sqlite_url: str,
 ) -> None:
@@ -193,8 +293,8 @@ def test_a_change_that_dies_before_it_is_committed_goes_on_with_the_same_key(
 
 def test_a_secret_that_can_not_be_decrypted_stops_the_change(full: Engine) -> None:
     with writing(full) as conn:
-        stored = conn.execute(select(job_secrets.c.secrets)).scalar_one()
-        conn.execute(update(catalog_secrets).values(secrets=stored))
+        stored = conn.execute(select(job_secrets.c.sealed)).scalar_one()
+        conn.execute(update(catalog_secrets).values(sealed=stored))
     with pytest.raises(Refused, match="the secrets of catalog 'lake' can't be decrypted"):
         change_key(full)
     assert key_id(full) == KEY.id
@@ -237,6 +337,26 @@ def test_a_key_file_that_can_not_be_used_any_more_is_a_key_that_is_missing(
 
     assert refused.value.key_id == NEWER.id
     assert write_failed_s_ago(old) is None, "it could be written, by others"
+    hint.release()
+    old.dispose()
+
+
+def test_nobody_takes_the_lead_while_the_file_with_the_new_key_is_out_of_reach(
+    sqlite_url: str, clock: FakeClock
+) -> None:
+    old, changing = open_store(sqlite_url), open_store(sqlite_url)
+    prepare_store(old)
+    new_id, _ = change_key(changing)
+    changing.dispose()
+    beside(old).rename(away := beside(old).with_name("away"))
+    hint = open_hint(old)
+    candidate = Candidate(old, hint, clock, holder="h", address="http://h:1", ttl_s=3.0)
+
+    with pytest.raises(KeyRefused, match=f"under key {new_id}"):
+        candidate.step()
+    away.rename(beside(old))
+
+    assert candidate.step() is not None
     hint.release()
     old.dispose()
 
@@ -300,4 +420,4 @@ def test_of_a_lost_key_it_is_told_whose_secrets_are_lost_before_they_are_deleted
     prepare_store(full)
     with writing(full) as conn:
         assert jobs.spec_and_secrets_of(conn, "j1")[1] == {}
-        conn.execute(insert(catalog_secrets).values(catalog="headrace", secrets={}))
+        conn.execute(insert(catalog_secrets).values(catalog="headrace", sealed={}))

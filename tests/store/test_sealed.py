@@ -77,14 +77,23 @@ def test_a_value_that_was_changed_is_refused(changed: dict[str, object]) -> None
         unsealed(KEY, of_job("i1"), stored)
 
 
+def test_a_value_in_clear_is_told_to_be_an_older_programs(store: Engine) -> None:
+    """And not to be under a key that is lost: nobody should forget all secrets for it."""
+    with reading(store) as conn, pytest.raises(Refused, match="by an older program") as refused:
+        unseal(conn, of_catalog("lake"), {"lake.token": SECRET})
+    assert not isinstance(refused.value, KeyRefused)
+    assert SECRET not in str(refused.value)
+    assert "forget-secrets" not in str(refused.value)
+
+
 def test_the_secrets_of_one_job_can_not_be_given_to_another(store: Engine) -> None:
     submitted(store, "a")
     submitted(store, "b")
     with writing(store) as conn:
         of_a = conn.execute(
-            select(job_secrets.c.secrets).where(job_secrets.c.job_id == "a")
+            select(job_secrets.c.sealed).where(job_secrets.c.job_id == "a")
         ).scalar_one()
-        conn.execute(update(job_secrets).where(job_secrets.c.job_id == "b").values(secrets=of_a))
+        conn.execute(update(job_secrets).where(job_secrets.c.job_id == "b").values(sealed=of_a))
 
     with reading(store) as conn:
         assert jobs.spec_and_secrets_of(conn, "a")[1] == with_secret().secrets
@@ -132,7 +141,7 @@ def test_a_value_is_read_under_its_own_key_and_written_under_the_stores(store: E
     submitted(store, "b")
 
     with reading(store) as conn:
-        rows = dict(conn.execute(select(job_secrets.c.job_id, job_secrets.c.secrets)).all())
+        rows = dict(conn.execute(select(job_secrets.c.job_id, job_secrets.c.sealed)).all())
         assert [rows[name]["key"] for name in ("a", "b")] == [KEY.id, newer.id]
         for name in ("a", "b"):
             assert jobs.spec_and_secrets_of(conn, name)[1] == with_secret().secrets
@@ -145,7 +154,7 @@ def test_neither_keys_nor_secrets_show_in_a_repr_or_an_error(
     shown = [repr(KEY), repr(KEYS), repr(keyring_of(store)), repr(with_secret().secrets.keys())]
     stored = dict(seal_under(KEY, of_job("i1"), NAMES))
     with pytest.raises(IntegrityError) as failed, writing(store) as conn:
-        conn.execute(insert(job_secrets).values(job_id="no such job", secrets=stored))
+        conn.execute(insert(job_secrets).values(job_id="no such job", sealed=stored))
     for text in (*shown, str(failed.value), caplog.text):
         assert KEY.text not in text
         assert KEY.raw.hex() not in text

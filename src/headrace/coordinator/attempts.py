@@ -38,6 +38,7 @@ from headrace.store.tasks import End, Failure, Task
 
 log = logging.getLogger(__name__)
 
+KEY_AWAY_PAUSE_MS = 2_000  # until a task is given again whose secrets could not be decrypted
 SETTLE_PAUSE_MS = 2_000  # after the first try at settling an epoch; doubled after each
 SETTLE_PAUSE_MAX_MS = 60_000
 SETTLE_TRIES_MAX = 20  # with these pauses, 15 min
@@ -65,6 +66,20 @@ def place_of(conn: Connection, task: Task) -> Place:
 def give_back(conn: Connection, task: Task) -> None:
     """Let somebody else claim a task that never ran, or that its worker left in good order."""
     tasks.give_back(conn, task)
+    if task.kind is TaskKind.PIPELINE and not task.stop:
+        move_pipeline(conn, task, PipelineStatus.SCHEDULED)
+
+
+def postpone(conn: Connection, task: Task, reason: str, *, now_ms: int) -> None:
+    """Give back a task that no worker was told of, because the coordinator lacks the key of its
+    secrets right now. It counts against nothing, and waits a moment: others go first."""
+    counted = (task.failures, task.losses)
+    cause = FailureCause.ERROR
+    tasks.give_back(conn, task, Failure(reason, cause, *counted, now_ms, KEY_AWAY_PAUSE_MS))
+    log.warning(
+        "task postponed",
+        extra={"execution": task.claim.execution, "job": task.job_id, "reason": reason},
+    )
     if task.kind is TaskKind.PIPELINE and not task.stop:
         move_pipeline(conn, task, PipelineStatus.SCHEDULED)
 

@@ -15,13 +15,19 @@ from sqlalchemy import Connection
 
 from headrace.clock import Clock
 from headrace.coordinator import joblog, payloads, reports
-from headrace.coordinator.attempts import Place, attempt_failed, give_back, place_of
+from headrace.coordinator.attempts import (
+    Place,
+    attempt_failed,
+    give_back,
+    place_of,
+    postpone,
+)
 from headrace.coordinator.drafts import Draft, Touched
 from headrace.coordinator.late import LateNews
 from headrace.coordinator.metrics import Metrics
 from headrace.coordinator.redeploys import Redeploys
 from headrace.coordinator.roster import Roster
-from headrace.errors import Refused
+from headrace.errors import KeyRefused, Refused
 from headrace.model.job import PipelineStatus
 from headrace.model.task import Claim, FailureCause, Lane, TaskKind, TaskStatus
 from headrace.protocol.messages import (
@@ -198,15 +204,25 @@ class Dispatch:
             for task, draft in zip(found, _dealt(seats), strict=False):
                 picks.append((draft, task))
         if picks:
-            assigns = [Assign(task, draft.sync.worker, draft.number) for draft, task in picks]
-            claims.assign(conn, assigns, term=self._term.epoch, now_ms=now_ms)
-            touched.assigned = True
-            picked = [task for _, task in picks]
-            places = self._move_pipelines(conn, picked, PipelineStatus.DEPLOYING)
-            for draft, task in picks:
-                claim, place = Claim(task.id, task.attempt + 1), places.get(task.id)
+            self._assign(conn, picks, touched, now_ms=now_ms)
+
+    def _assign(
+        self,
+        conn: Connection,
+        picks: Sequence[tuple[Draft, Task]],
+        touched: Touched,
+        *,
+        now_ms: int,
+    ) -> None:
+        assigns = [Assign(task, draft.sync.worker, draft.number) for draft, task in picks]
+        claims.assign(conn, assigns, term=self._term.epoch, now_ms=now_ms)
+        touched.assigned = True
+        picked = [task for _, task in picks]
+        places = self._move_pipelines(conn, picked, PipelineStatus.DEPLOYING)
+        for draft, task in picks:
+            claim, place = Claim(task.id, task.attempt + 1), places.get(task.id)
+            if self._give(conn, draft, task, claim, touched, now_ms=now_ms, place=place):
                 joblog.note_given(conn, task, claim, draft.sync.worker, now_ms=now_ms)
-                self._give(conn, draft, task, claim, touched, now_ms=now_ms, place=place)
 
     def _give(
         self,
@@ -218,14 +234,20 @@ class Dispatch:
         *,
         now_ms: int,
         place: Place | None = None,
-    ) -> None:
-        """Put an assigned task into the answer. One that can't be read fails, and stops nobody."""
+    ) -> bool:
+        """Put an assigned task into the answer. One that can't be read fails, and stops nobody; one
+        whose key is missing is tried later: its file may only be out of reach. False: either."""
+        touched.see(task)
+        given = replace(task, attempt=claim.attempt, worker_id=draft.sync.worker)
         try:
             draft.assignments.append(payloads.assignment(conn, task, claim, place, now_ms=now_ms))
+        except KeyRefused as error:
+            postpone(conn, given, str(error), now_ms=now_ms)
+            return False
         except Refused as error:
-            given = replace(task, attempt=claim.attempt, worker_id=draft.sync.worker)
             attempt_failed(conn, given, str(error), retry=False, now_ms=now_ms)
-        touched.see(task)
+            return False
+        return True
 
     def _move_pipelines(
         self, conn: Connection, moved: Sequence[Task], status: PipelineStatus

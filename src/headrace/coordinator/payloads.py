@@ -34,7 +34,8 @@ OWNERS_MAX = 10_000  # incarnations told to a FORGET task; with more of them not
 def assignment(
     conn: Connection, task: Task, claim: Claim, place: Place | None, *, now_ms: int
 ) -> Assignment:
-    """Refused: what the store holds of the task can't be read, and no other try will read it.
+    """Refused: what the store holds of the task can't be read, and no other try will read it. But
+    KeyRefused: the key of its secrets is not held here right now.
 
     `place` saves reading it once more, if it was read for this answer.
     """

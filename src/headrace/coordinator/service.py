@@ -38,7 +38,15 @@ from headrace.errors import (
 )
 from headrace.model.ids import Ids
 from headrace.store import leases
-from headrace.store.engine import LOCK_SHARE, open_store, reading, write_failed_s_ago, writing
+from headrace.store.engine import (
+    LOCK_SHARE,
+    keyring_of,
+    open_store,
+    reading,
+    with_keyring,
+    write_failed_s_ago,
+    writing,
+)
 from headrace.store.hint import open_hint
 from headrace.store.leases import Lease
 from headrace.store.migrate import prepare_store
@@ -59,7 +67,8 @@ class Coordinator:
         self.engine = self._open()
         prepare_store(self.engine)
         # Renewals have their own connections: a long pass or a full pool must not lose the lease.
-        self._lease_engine = self._open()
+        # But the same keys: one that a take-over found is there for all, also without its file.
+        self._lease_engine = with_keyring(self._open(), keyring_of(self.engine))
         self._hint = open_hint(self._lease_engine)
         self._clock, self._ids = clock, ids
         self.bell = Bell()

@@ -59,7 +59,7 @@ _GET = Prepared(select(*_COLUMNS).where(catalogs.c.name == bindparam("of")))
 _LOCK = Prepared(select(*_COLUMNS).where(catalogs.c.name == bindparam("of")).with_for_update())
 _ALL = Prepared(select(*_COLUMNS).order_by(catalogs.c.name))
 _SECRETS = Prepared(
-    select(catalog_secrets.c.secrets).where(catalog_secrets.c.catalog == bindparam("of"))
+    select(catalog_secrets.c.sealed).where(catalog_secrets.c.catalog == bindparam("of"))
 )
 
 
@@ -86,7 +86,7 @@ def add(conn: Connection, new: NewCatalog, *, now_ms: int, due_at_ms: int | None
     )
     if inserted and new.secrets:
         sealed = seal(conn, of_catalog(new.name), new.secrets)
-        insert_new(conn, catalog_secrets, catalog=new.name, secrets=sealed)
+        insert_new(conn, catalog_secrets, catalog=new.name, sealed=sealed)
     return inserted
 
 
@@ -123,8 +123,8 @@ def change_secrets(
     sealed = seal(conn, of_catalog(name), {**kept, **given})
     if sealed is None:
         conn.execute(delete(catalog_secrets).where(mine))
-    elif not insert_new(conn, catalog_secrets, catalog=name, secrets=sealed):
-        conn.execute(update(catalog_secrets).where(mine).values(secrets=sealed))
+    elif not insert_new(conn, catalog_secrets, catalog=name, sealed=sealed):
+        conn.execute(update(catalog_secrets).where(mine).values(sealed=sealed))
 
 
 def drop(conn: Connection, name: str) -> None:

@@ -66,7 +66,7 @@ _DUE = Prepared(
 )
 _DELETE = Prepared(delete(cleanups).where(cleanups.c.incarnation == bindparam("of")))
 _REACH = Prepared(
-    select(cleanups.c.spec, cleanups.c.secrets).where(cleanups.c.incarnation == bindparam("of"))
+    select(cleanups.c.spec, cleanups.c.sealed).where(cleanups.c.incarnation == bindparam("of"))
 )
 _IS_UNRECORDED = (
     jobs.c.ended_at_ms.is_not(None),
@@ -129,7 +129,7 @@ def add_targets(
         targets_due_at_ms=due_at_ms,
         up_to=up_to,
         spec=dict(spec),
-        secrets=seal(conn, of_cleanup(key), secrets),
+        sealed=seal(conn, of_cleanup(key), secrets),
     )
 
 
@@ -137,7 +137,7 @@ def put_secrets(conn: Connection, incarnation: str, secrets: Mapping[str, Any]) 
     """What its targets are reached with, once the job has ended."""
     sealed = seal(conn, of_cleanup(incarnation), secrets)
     mine = cleanups.c.incarnation == incarnation
-    conn.execute(update(cleanups).where(mine).values(secrets=sealed))
+    conn.execute(update(cleanups).where(mine).values(sealed=sealed))
 
 
 def secret_names(conn: Connection, incarnation: str) -> Sequence[str]:

@@ -29,7 +29,7 @@ _BY_KEY = Prepared(select(*JOB_COLUMNS).where(jobs.c.submission_key == bindparam
 _BY_ID = Prepared(select(*JOB_COLUMNS).where(jobs.c.id == bindparam("id")))
 _SPEC = Prepared(select(jobs.c.spec).where(jobs.c.id == bindparam("id")))
 _SPEC_AND_SECRETS = Prepared(
-    select(jobs.c.spec, jobs.c.incarnation, job_secrets.c.secrets)
+    select(jobs.c.spec, jobs.c.incarnation, job_secrets.c.sealed)
     .outerjoin(job_secrets, job_secrets.c.job_id == jobs.c.id)
     .where(jobs.c.id == bindparam("id"))
 )
@@ -67,7 +67,7 @@ def spec_and_secrets_of(conn: Connection, job_id: str) -> tuple[JobSpec, Mapping
 def take_secrets(conn: Connection, job: Job) -> Sealed | None:
     """Its secrets as they were stored, and are no longer."""
     mine = job_secrets.c.job_id == job.id
-    stored = conn.scalar(select(job_secrets.c.secrets).where(mine))
+    stored = conn.scalar(select(job_secrets.c.sealed).where(mine))
     if stored is not None:
         conn.execute(delete(job_secrets).where(mine))
     return stored
@@ -79,7 +79,7 @@ def put_secrets(
     """Those of a job that begins; it has none yet."""
     sealed = seal(conn, of_job(incarnation), secrets)
     if sealed is not None:
-        conn.execute(insert(job_secrets).values(job_id=job_id, secrets=dict(sealed)))
+        conn.execute(insert(job_secrets).values(job_id=job_id, sealed=dict(sealed)))
 
 
 def insert_job(

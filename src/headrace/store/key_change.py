@@ -4,7 +4,10 @@ One transaction, which also ends the leader's term: a coordinator that was not g
 neither lead nor encrypt from then on. Others go on; whoever encrypts at this moment is waited for.
 
 The file beside a SQLite store has both keys before the store changes, and the new one alone
-afterwards: a process that dies in between leaves a store that opens, and the next try goes on.
+afterwards: a process that dies in between leaves a store that opens, and the next try goes on. It
+is written under the store's write lock only, and an older key is taken out of it only while the
+store is under the newer one: so it has the key of the store at every moment, also when several
+change it at once.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from headrace.store.engine import keyring_of, reading
 from headrace.store.facts import ENCRYPTED_UNDER, check_program
 from headrace.store.faults import where
 from headrace.store.fence import LEADER
-from headrace.store.keyring import SecretKey
+from headrace.store.keyring import Keyring, SecretKey
 from headrace.store.leases import NOBODY
 from headrace.store.migrate import revision
 from headrace.store.schema import cleanups, facts, job_secrets, jobs, leases
@@ -31,7 +34,7 @@ from headrace.store.sealed import (
     Place,
     Sealed,
     check_given,
-    check_key,
+    current_key,
     current_key_id,
     names_of,
     of_catalog,
@@ -65,20 +68,44 @@ class _Row:
 
 def change_key(engine: Engine) -> tuple[str, int]:
     """The id of the new key, and how many values are encrypted under it."""
-    current = _check(engine)
-    with reading(engine) as conn:
-        check_key(conn)
+    before = _check(engine)
 
     def work(conn: Connection) -> tuple[SecretKey, int]:
-        key = keyring_of(conn).next(current_key_id(conn) or current)
-        _check_can_change(conn, key)
+        _lock(conn)
+        current, keyring = current_key(conn, made=True), keyring_of(conn)
+        if _is_changed(keyring, before, current.id):
+            return current, len(list(_rows(conn)))
+        key = keyring.next(current.id)
+        seam("next key in its file, before commit")
+        _check_can_change(current, key)
         return key, _change_key(conn, key)
 
     key, count = in_tx(engine, work, stop=Event())
     seam("key changed, before its file")
-    if (own := keyring_of(engine).own) is not None:
-        own.write([key])
+    _drop_older_keys(engine, key)
     return key.id, count
+
+
+def _is_changed(keyring: Keyring, before: str, current: str) -> bool:
+    """Whether the key was changed since this command began, so that nothing is left to do: by a try
+    of it whose answer was lost, or by another command. A given key has to be the very one."""
+    if current == before:
+        return False
+    return keyring.own is not None or keyring.make().id == current
+
+
+def _drop_older_keys(engine: Engine, key: SecretKey) -> None:
+    """Leave `key` alone in the file beside the store, unless another change came after this one:
+    the file has the key of that one, which is not known here."""
+    own = keyring_of(engine).own
+    if own is None:
+        return
+
+    def work(conn: Connection) -> None:
+        if current_key_id(conn) == key.id:
+            own.write([key])
+
+    in_tx(engine, work, stop=Event())
 
 
 def owners_of_secrets(engine: Engine) -> Sequence[Owner]:
@@ -127,23 +154,24 @@ def _change_key(conn: Connection, key: SecretKey) -> int:
 
     Refused, and nothing is changed, when one can't be decrypted.
     """
-    _take(conn, key)
+    _put_under(conn, key)
     count = 0
     for row in list(_rows(conn)):
         sealed = seal_under(key, row.place, unseal(conn, row.place, row.stored))
         mine = row.key == row.value
-        conn.execute(update(row.table).where(mine).values(secrets=dict(sealed)))
+        conn.execute(update(row.table).where(mine).values(sealed=dict(sealed)))
         count += 1
     return count
 
 
 def _forget_secrets(conn: Connection, key: SecretKey) -> Sequence[Owner]:
     """Delete every secret, and have the store be under `key` from then on. Whose they were."""
-    _take(conn, key)
+    _lock(conn)
+    _put_under(conn, key)
     owners = _owners(conn)
     conn.execute(delete(job_secrets))
     conn.execute(delete(catalog_secrets))
-    conn.execute(update(cleanups).values(secrets=None))
+    conn.execute(update(cleanups).values(sealed=None))
     return owners
 
 
@@ -151,40 +179,46 @@ def _owners(conn: Connection) -> Sequence[Owner]:
     return [row.owner for row in _rows(conn)]
 
 
-def _check_can_change(conn: Connection, key: SecretKey) -> None:
+def _check_can_change(current: SecretKey, key: SecretKey) -> None:
     """Raise Refused when the store is under `key` already."""
-    current = current_key_id(conn)
-    if current == key.id:
+    if current.id == key.id:
         raise Refused(
             f"the store is under key {key.id} already, which is the first one that was given; put "
             "the new key before it"
         )
 
 
-def _take(conn: Connection, key: SecretKey) -> None:
-    """End the term, and wait for whoever encrypts now: in the order in which a leader locks these
-    rows, who would be waited for, and wait, otherwise."""
+def _lock(conn: Connection) -> None:
+    """Wait for the leader's transaction and for whoever encrypts now, and have nobody begin another
+    one: in the order in which a leader locks these rows, or each might wait for the other."""
+    lease = select(leases.c.epoch).where(leases.c.name == LEADER)
+    conn.execute(lease.with_for_update()).all()
+    named = select(facts.c.value).where(facts.c.name == ENCRYPTED_UNDER)
+    conn.execute(named.with_for_update()).one()
+
+
+def _put_under(conn: Connection, key: SecretKey) -> None:
+    """Name `key` as the store's, and end the leader's term. Both rows are locked."""
     over = {"holder": NOBODY, "epoch": leases.c.epoch + 1}
     conn.execute(update(leases).where(leases.c.name == LEADER).values(**over))
     mine = facts.c.name == ENCRYPTED_UNDER
-    conn.execute(select(facts.c.value).where(mine).with_for_update()).one()
     conn.execute(update(facts).where(mine).values(value=key.id))
 
 
 def _rows(conn: Connection) -> Iterator[_Row]:
-    of_jobs = select(jobs.c.id, jobs.c.incarnation, job_secrets.c.secrets).join(
+    of_jobs = select(jobs.c.id, jobs.c.incarnation, job_secrets.c.sealed).join(
         job_secrets, job_secrets.c.job_id == jobs.c.id
     )
     for job, incarnation, stored in conn.execute(of_jobs.order_by(jobs.c.id)).all():
         owner = Owner("job", job, names_of(stored))
         yield _Row(job_secrets, job_secrets.c.job_id, job, of_job(incarnation), owner, stored)
-    of_cleanups = select(cleanups.c.incarnation, cleanups.c.job_id, cleanups.c.secrets)
-    kept = of_cleanups.where(cleanups.c.secrets.is_not(None)).order_by(cleanups.c.incarnation)
+    of_cleanups = select(cleanups.c.incarnation, cleanups.c.job_id, cleanups.c.sealed)
+    kept = of_cleanups.where(cleanups.c.sealed.is_not(None)).order_by(cleanups.c.incarnation)
     for key, job, stored in conn.execute(kept).all():
         if stored:
             owner = Owner("cleanup", f"{job} ({incarnation_of(key)})", names_of(stored))
             yield _Row(cleanups, cleanups.c.incarnation, key, of_cleanup(key), owner, stored)
-    of_catalogs = select(catalog_secrets.c.catalog, catalog_secrets.c.secrets)
+    of_catalogs = select(catalog_secrets.c.catalog, catalog_secrets.c.sealed)
     for name, stored in conn.execute(of_catalogs.order_by(catalog_secrets.c.catalog)).all():
         owner = Owner("catalog", name, names_of(stored))
         mine = catalog_secrets.c.catalog

@@ -98,7 +98,7 @@ def take(
     KeyRefused: the store has changed its key, and this program was not given the new one.
     """
     check_program(conn)
-    if keyring_of(conn).sources:  # without any, a coordinator was refused when it started
+    if not keyring_of(conn).is_needed:  # then a coordinator was refused when it started
         check_key(conn)
     term = Term(holder, seen.epoch + 1 if seen else 1)
     values = _row(term, address=address, hinted=hinted)

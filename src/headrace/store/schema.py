@@ -89,7 +89,7 @@ job_secrets = Table(
     "job_secrets",
     metadata,
     Column("job_id", Text, ForeignKey("jobs.id"), primary_key=True),
-    Column("secrets", JSON, nullable=False),
+    Column("sealed", JSON, nullable=False),
 )
 
 pipelines = Table(
@@ -191,7 +191,7 @@ cleanups = Table(
     # Of the job, from when its own rows are gone: what its targets are, and how to reach them.
     Column("spec", JSON(none_as_null=True)),
     # Of its sinks, encrypted, from the end of the job on; nothing reads this but an assignment.
-    Column("secrets", JSON(none_as_null=True)),
+    Column("sealed", JSON(none_as_null=True)),
     Column("task_id", Text),  # the last task that was planned for it
     Column("failures", Integer, nullable=False, server_default=text("0")),
     Column("error", Text),

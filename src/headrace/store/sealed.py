@@ -34,6 +34,7 @@ NONCE_BYTES = 12
 
 Sealed = Mapping[str, Any]  # as it stands in a column of JSON
 
+_GIVE_AGAIN = "submit the job again, or remove the catalog and add it again"
 _KEY = select(facts.c.value).where(facts.c.name == ENCRYPTED_UNDER)
 _CURRENT, _HELD = Prepared(_KEY), Prepared(_KEY.with_for_update(read=True))
 
@@ -71,9 +72,15 @@ def seal(conn: Connection, place: Place, secrets: Mapping[str, Any]) -> Sealed |
 
 
 def unseal(conn: Connection, place: Place, stored: Sealed | None) -> Mapping[str, Any]:
-    """The secrets of a row; none when nothing is stored."""
+    """The secrets of a row; none when nothing is stored. KeyRefused: the key is not held here, or
+    not right now. Refused otherwise: no key will ever open them."""
     if not stored:
         return {}
+    if "format" not in stored:
+        raise Refused(
+            f"the secrets of {place} were written by an older program, which encrypts nothing, and "
+            f"are not used; {_GIVE_AGAIN}, and change those passwords"
+        )
     return unseal_under(_key(conn, str(stored.get("key"))), place, stored)
 
 
@@ -128,7 +135,7 @@ def unseal_under(key: SecretKey, place: Place, stored: Sealed) -> Mapping[str, A
     except (InvalidTag, KeyError, TypeError, ValueError):
         raise Refused(
             f"the secrets of {place} can't be decrypted under key {key.id}: they were changed, or "
-            "belong to another row; submit the job, or set the catalog's properties, again"
+            f"belong to another row; {_GIVE_AGAIN}"
         ) from None
     return json.loads(clear)
 

@@ -48,7 +48,7 @@ catalog_secrets = Table(
     "catalog_secrets",
     metadata,
     Column("catalog", Text, ForeignKey("catalogs.name"), primary_key=True),
-    Column("secrets", JSON, nullable=False),
+    Column("sealed", JSON, nullable=False),
 )
 
 lake_tables = Table(

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from headrace.coordinator.reconcile.saving import completed, keep
-from headrace.errors import Refused
+from headrace.errors import KeyRefused, Refused
 from headrace.model.cleanup import Retention
 from headrace.store import cleanups, history, jobs, savepoints, tasks
 from headrace.store.history import Ended
@@ -57,11 +57,14 @@ def record_cleanup(conn: Connection, job: Job, retention: Retention) -> bool:
 
 
 def _taken(conn: Connection, job: Job) -> Mapping[str, Any]:
-    """Its secrets, which the job has no longer. A job ends also when they can't be decrypted: the
-    cleanup of its targets then says which ones are missing."""
+    """Its secrets, which the job has no longer. A job ends also when no key can decrypt them: the
+    cleanup of its targets then says which ones are missing. One whose key is only missing right now
+    ends at a later pass: KeyRefused undoes this one."""
     stored = jobs.take_secrets(conn, job)
     try:
         return unseal(conn, of_job(job.incarnation), stored)
+    except KeyRefused:
+        raise
     except Refused as error:
         log.warning("secrets of an ended job are lost", extra={"job": job.id, "reason": str(error)})
         return {}
