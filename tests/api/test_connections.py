@@ -371,7 +371,7 @@ def test_a_tenth_is_kept_for_workers_and_others_are_told_503(
         assert heard(served.send(as_worker())).startswith(b"HTTP/1.1 503 ")
 
         assert served.counted("connections_refused_total") == 4
-    refusals = [one for one in caplog.records if one.message == "connections refused"]
+    refusals = [one for one in caplog.records if one.getMessage() == "connections refused"]
     assert len(refusals) == 1, "once a minute"
 
 
@@ -385,7 +385,7 @@ def test_the_count_of_a_minute_is_told_with_the_next_line(
             assert answer(served.send(HEALTH))[0] == 503
 
         def counts() -> list[object]:
-            told = [one for one in caplog.records if one.message == "connections refused"]
+            told = [one for one in caplog.records if one.getMessage() == "connections refused"]
             return [vars(one)["count"] for one in told]
 
         eventually(lambda: sum(map(int, map(str, counts()))) == 4)

@@ -465,7 +465,7 @@ def test_a_term_goes_on_when_times_that_are_too_late_take_too_long_to_look_for(
     begin_time(slow, term, LeaderClock(clock), longest, limit_s=SHORT_TTL_S / 3)
 
     assert of_table(slow, "due_at_ms") == (far_ms,)
-    [told] = [r for r in caplog.records if r.message == "due times not looked at"]
+    [told] = [r for r in caplog.records if r.getMessage() == "due times not looked at"]
     assert vars(told)["table"] == "lake_tables"
     with reading(slow) as conn:  # the others were looked at
         [expires_at_ms] = conn.execute(select(blockers.c.expires_at_ms)).scalars()

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from headrace.model.task import FailureCause
+from headrace.model.task import JVM_ENDS, JVM_GONE, FailureCause
 from headrace.worker.execution import RUNNING, Execution
 
 log = logging.getLogger(__name__)
@@ -76,7 +76,8 @@ class Tending:
             if self.death is not None or self._over.is_set():
                 return
             self.death = self._spark.died_of()
-        log.error("Spark's JVM is gone", extra={"cause": self.death})
+        reason = f"it {JVM_ENDS.get(self.death, JVM_GONE)}"
+        log.error("Spark's JVM is gone", extra={"cause": self.death, "reason": reason})
         self._died()
 
     def _main(self) -> None:
