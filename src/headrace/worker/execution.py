@@ -262,8 +262,9 @@ class Execution:
     def _failed(self, error: Exception, loss: FailureCause | None = None) -> TaskEnded:
         """`loss`: the JVM went with it, and whatever was raised is a consequence."""
         refused = isinstance(error, Refused)  # said to the user in full; nothing for us to trace
+        traced = None if refused or loss is not None else error
         facts = {"execution": self.id, "reason": words_of(error)}
-        log.error("execution failed", extra=facts, exc_info=None if refused else error)
+        log.error("execution failed", extra=facts, exc_info=traced)
         told = redacted(said(error), secrets_of(self.assignment.payload))
         if loss is not None:
             text = f"Spark's JVM {JVM_ENDS.get(loss, JVM_GONE)}: {told}"[:ERROR_CHARACTERS_MAX]
