@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,20 @@ def test_a_header_in_another_encoding_and_with_another_delimiter_is_read(
     assert "line 1 has id, 市, 名; schema has id, 名, 市;" in refusal(session, made)
     (tmp_path / "a.csv").write_bytes("id;名;市\n1;x;y\n".encode("gbk"))
     assert everything(session, made) == [(1, "x", "y")]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".deflate", ".bz2", ".zst", ".snappy"])
+def test_a_file_of_no_bytes_is_not_unpacked(
+    session: SparkSession, tmp_path: Path, suffix: str
+) -> None:
+    """Spark does not open it, either. A writer that was killed leaves such files."""
+    (tmp_path / f"a.csv{suffix}").touch()
+
+    assert everything(session, headed(tmp_path)) == []
+    put(tmp_path, "b.csv", RIGHT + "1,x,y\n")
+    assert everything(session, headed(tmp_path)) == [(1, "x", "y")]
+    (tmp_path / "c.csv.deflate").write_bytes(zlib.compress(b"id,city,name\n1,x,y\n"))
+    assert "c.csv.deflate: line 1 has id, city, name;" in refusal(session, headed(tmp_path))
 
 
 def test_a_column_that_comes_from_the_folder_is_not_looked_for_in_the_header(
