@@ -167,3 +167,21 @@ def test_a_stray_is_left_whole_while_its_owner_could_still_wake(base: Base, touc
 
     assert len(base.stages()) == 2
     assert base.marks() == [(1, "data", 5)]
+
+
+@pytest.mark.parametrize("beside", ["headrace_commits_old", "headrace_commits2"])
+def test_a_table_whose_name_only_begins_like_that_of_the_marks_is_not_taken_for_it(
+    base: Base, beside: str
+) -> None:
+    """Say a copy that somebody keeps of them."""
+    base.run(f"CREATE TABLE {beside} (x int)")
+    sink = base.sink()
+
+    assert sink.read_mark(base.session, base.at()) is None
+    sink.forget(base.session, base.at(0), owners=[])
+    committed(base, base.at())
+
+    mark = sink.read_mark(base.session, base.at())
+    assert mark is not None
+    assert mark.epoch == 1
+    assert base.count() == 5

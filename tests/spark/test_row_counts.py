@@ -9,8 +9,15 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.connectors.file_source import FileSource
 from headrace.formats.spark_counts import RowCount, once
-from headrace.worker.progress import ScanCount
+from headrace.model.jobspec import PipelineSpec, PluginSpec
+from headrace.protocol.payloads import Plan
+from headrace.transforms.registry import make_transform
+from headrace.worker.frames import Frames
+from headrace.worker.progress import ScanCount, SparkCounting
+from tests.spark.lake import some
+from tests.spark.settings import setting
 
 ROWS = 1000
 SOON_S = 1.0  # for what never comes
@@ -128,3 +135,62 @@ def test_a_scan_that_a_sort_ran_twice_tells_nothing(
     run(sql(session, "select b, id from t where id < 250 order by b"))
 
     assert count.rows(max_s=SOON_S) is None
+
+
+@pytest.mark.parametrize(
+    "queries",
+    [
+        ["select id from a union all select id from b where id >= 0"],
+        ["select id from a where id >= 0", "select id from b where id >= 0"],  # of two sinks
+    ],
+)
+def test_sources_whose_scans_have_the_same_name_have_no_count(
+    session: SparkSession, tmp_path: Path, queries: list[str]
+) -> None:
+    """They all were told the highest number of any of them."""
+    session.sparkContext.addJobTag(TAG)
+    sources = [
+        parquet_source(session, tmp_path / name, rows) for name, rows in [("a", 10), ("b", 3)]
+    ]
+    sinks = [PluginSpec(name=f"sink-{n}", plugin="Console") for n, _ in enumerate(queries)]
+    spec = PipelineSpec(
+        number=1,
+        sources=tuple(PluginSpec(name=s.name, plugin="LocalFile", output=s.name) for s in sources),
+        transforms=tuple(
+            PluginSpec(name=f"Sql-{n}", plugin="Sql", inputs=("a", "b"), options={"query": query})
+            for n, query in enumerate(queries)
+        ),
+        sinks=tuple(sinks),
+    )
+    transforms = [
+        make_transform(made, setting("Sql", "transform", dict(made.options)))
+        for made in spec.transforms
+    ]
+    frames = Frames(spec, sources, transforms, session, SparkCounting(TAG))
+    slices = {source.name: some(source.plan(None)) for source in sources}
+
+    with frames.of(Plan(slices=slices, now_ms=0)) as made:
+        for transform in spec.transforms:
+            run(made[transform.name])
+
+    assert frames.rows_read() == {}
+
+
+def test_a_scan_that_a_query_has_twice_tells_nothing(
+    session: SparkSession, parquet: Callable[[], DataFrame]
+) -> None:
+    """One of them reads a quarter; another sink's query alone would not tell the whole, either."""
+    session.sparkContext.addJobTag(TAG)
+    count = ScanCount(parquet(), TAG)
+    count.frame.createOrReplaceTempView("t")
+
+    run(sql(session, "select id from t where id < 250 union all select id from t where id > 900"))
+    run(sql(session, "select id from t where id < 250"))
+
+    assert count.rows(max_s=SOON_S) is None
+
+
+def parquet_source(session: SparkSession, folder: Path, rows: int) -> FileSource:
+    session.range(rows).write.parquet(str(folder))
+    given = {"path": str(folder), "file_format_type": "parquet"}
+    return FileSource(folder.name, setting("LocalFile", "source", given))

@@ -66,7 +66,7 @@ class CountedFlow:
     def passing(self, frame: Any) -> Counted:
         return Counted(frame)
 
-    def scanned(self, frame: Any) -> Counted:
+    def scanned(self, frame: Any, beside: Sequence[Any]) -> Counted:
         raise AssertionError("there are no transforms")
 
 

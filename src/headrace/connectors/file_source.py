@@ -130,13 +130,15 @@ class FileSource:
             self._check_unchanged(files, wanted)
         if not wanted:
             return self.empty(session)
-        names = [path for path, _, _ in wanted]
-        self._check_headers(session, files, names)
-        return self._frame(session, files, names)
+        # Spark opens no file of 0 bytes, and one that is called .gz could not be unpacked.
+        self._check_headers(session, files, [path for path, size, _ in wanted if size > 0])
+        return self._frame(session, files, [path for path, _, _ in wanted])
 
     def _check_headers(
         self, session: SparkSession, files: FileSystem, names: Sequence[str]
     ) -> None:
+        if not names:
+            return
         try:
             check_headers(session, *self._paths(session, files, names))
         except Refused as refused:

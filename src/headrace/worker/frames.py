@@ -40,8 +40,10 @@ class Counting(Protocol):
         """All rows of the frame. Spark hands no condition down through it."""
         ...
 
-    def scanned(self, frame: DataFrame) -> Count:
-        """As many as Spark asks the source for, which may be fewer than there are."""
+    def scanned(self, frame: DataFrame, beside: Sequence[DataFrame]) -> Count:
+        """As many as Spark asks the source for, which may be fewer than there are.
+
+        `beside`: what else is read in the same epoch, and might be taken for it."""
         ...
 
 
@@ -69,19 +71,15 @@ class Frames:
         frames: dict[str, DataFrame] = {}
         kept: list[DataFrame] = []
         self._known, self._counts = {}, {}
+        read = {source.name: self._read(source, plan, kept) for source in self._sources}
         for source, spec in zip(self._sources, self._spec.sources, strict=True):
-            part = plan.slices.get(source.name)
-            if part is None:  # sources of a pipeline run out at different epochs
-                frame = source.empty(self._session)
-            else:
-                frame = source.read(self._session, part)
-                keep = self._shared and not source.repeatable
-                if keep:
-                    frame = frame.persist()
-                    kept.append(frame)
+            part, frame = plan.slices.get(source.name), read[source.name]
+            if part is not None:
                 # What is kept is read whole, whatever a query asks for.
-                asked = source.takes_conditions and not keep and _table(spec) in self._chosen
-                frame = self._counted(source.name, part, frame, asked=asked)
+                asked = source.takes_conditions and not self._keeps(source)
+                asked = asked and _table(spec) in self._chosen
+                beside = self._scanned_beside(source, plan, read) if asked else None
+                frame = self._counted(source.name, part, frame, beside)
             frames[_table(spec)] = frame
         try:
             yield self._transformed(frames, plan.now_ms)
@@ -89,16 +87,42 @@ class Frames:
             for frame in kept:
                 frame.unpersist()
 
-    def _counted(self, name: str, part: Slice, frame: DataFrame, *, asked: bool) -> DataFrame:
+    def _read(self, source: Source, plan: Plan, kept: list[DataFrame]) -> DataFrame:
+        part = plan.slices.get(source.name)
+        if part is None:  # sources of a pipeline run out at different epochs
+            return source.empty(self._session)
+        frame = source.read(self._session, part)
+        if self._keeps(source):
+            frame = frame.persist()
+            kept.append(frame)
+        return frame
+
+    def _keeps(self, source: Source) -> bool:
+        return self._shared and not source.repeatable
+
+    def _scanned_beside(
+        self, source: Source, plan: Plan, read: Mapping[str, DataFrame]
+    ) -> Sequence[DataFrame]:
+        return [
+            read[other.name]
+            for other in self._sources
+            if other is not source and other.takes_conditions and other.name in plan.slices
+        ]
+
+    def _counted(
+        self, name: str, part: Slice, frame: DataFrame, beside: Sequence[DataFrame] | None
+    ) -> DataFrame:
         """The same rows, which Spark counts as it reads them, unless they are known already.
 
-        `asked`: for some of them only, by conditions that Spark hands down to the source.
+        With `beside` they are counted at the scan, since Spark may hand conditions down to it.
         """
         if part.rows is not None:
             self._known[name] = part.rows
         elif name not in self._silent:
-            counting = self._counting
-            count = counting.scanned(frame) if asked else counting.passing(frame)
+            if beside is None:
+                count = self._counting.passing(frame)
+            else:
+                count = self._counting.scanned(frame, beside)
             self._counts[name] = count
             return count.frame
         return frame

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -59,13 +59,15 @@ class ScanCount:
 
     An observation between the source and a query's conditions would keep Spark from handing these
     down. So Spark's own count is taken, at the scan. Which scan it is says its name: one that two
-    sources share, or that was run twice for a sort, tells nothing.
+    sources share, that a query has twice, or that was run twice for a sort, tells nothing. Those of
+    all parquet files are called the same; `beside` are the frames of the other sources.
     """
 
-    def __init__(self, frame: DataFrame, tag: str) -> None:
+    def __init__(self, frame: DataFrame, tag: str, beside: Sequence[DataFrame] = ()) -> None:
         self.frame, self._tag, self._session = frame, tag, frame.sparkSession
-        query: Any = frame._jdf.queryExecution()  # noqa: SLF001  # pyright: ignore
-        self._scans = {str(leaf.nodeName()) for leaf in _leaves(query)}
+        self._scans = _scans(frame)
+        if any(self._scans & _scans(other) for other in beside):
+            self._scans = set[str]()
         self._after = _newest_query(sql_status(self._session))
 
     def rows(self, *, max_s: float) -> int | None:
@@ -83,16 +85,16 @@ class ScanCount:
         while (found := self._found()) is None and waits > 0:
             waits -= 1
             threading.Event().wait(TOLD_POLL_S)
-        return max((rows for rows in found or () if rows is not None), default=None)
+        return max(found or (), default=None)
 
-    def _found(self) -> list[int | None] | None:
+    def _found(self) -> list[int] | None:
         """Of each query since that read from it; None: one of them has not been told to its end."""
         if len(self._scans) != 1:
             return []
         status = sql_status(self._session)
         tracker = scala_context(self._session).statusTracker()
         own = set(tracker.getJobIdsForTag(self._tag))
-        counts: list[int | None] = []
+        counts: list[int] = []
         # The newest ones: Spark forgets the oldest, and with them what a place in the list means.
         first = max(0, int(status.executionsCount()) - QUERIES_COUNTED_MAX)
         for query in _each(status.executionsList(first, QUERIES_COUNTED_MAX)):
@@ -102,19 +104,22 @@ class ScanCount:
                 continue
             if query.completionTime().isEmpty():
                 return None
-            if (rows := self._of_query(status, query.executionId())) is not None:
-                counts.append(rows)
+            found = self._of_query(status, query.executionId())
+            if len(found) > 1:
+                return []  # which of them is meant, or whether both are, can't be told
+            counts += found
         return counts
 
-    def _of_query(self, status: Any, query: int) -> int | None:
+    def _of_query(self, status: Any, query: int) -> list[int]:
+        """Of each scan of this name."""
         values, found = status.executionMetrics(query), list[int]()
         for node in _each(status.planGraph(query).allNodes()):
             if str(node.desc()).startswith(_RANGES):
-                return None
+                return []
             if str(node.name()) in self._scans:
                 metrics = [m for m in _each(node.metrics()) if m.name() == _ROWS]
                 found += [_number(values, metric.accumulatorId()) for metric in metrics]
-        return max(found, default=None)
+        return found
 
 
 class SparkCounting:
@@ -126,8 +131,8 @@ class SparkCounting:
     def passing(self, frame: DataFrame) -> RowCount:
         return RowCount(frame)
 
-    def scanned(self, frame: DataFrame) -> ScanCount:
-        return ScanCount(frame, self._tag)
+    def scanned(self, frame: DataFrame, beside: Sequence[DataFrame]) -> ScanCount:
+        return ScanCount(frame, self._tag, beside)
 
 
 def _newest_query(status: Any) -> int:
@@ -138,8 +143,10 @@ def _newest_query(status: Any) -> int:
     )
 
 
-def _leaves(query: Any) -> Iterator[Any]:
-    return _each(query.executedPlan().collectLeaves())
+def _scans(frame: DataFrame) -> set[str]:
+    java: Any = frame._jdf  # noqa: SLF001  # pyright: ignore
+    leaves: Any = java.queryExecution().executedPlan().collectLeaves()
+    return {str(leaf.nodeName()) for leaf in _each(leaves)}
 
 
 def _each(many: Any) -> Iterator[Any]:

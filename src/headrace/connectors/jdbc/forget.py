@@ -17,7 +17,7 @@ from headrace.connectors.jdbc.commit import DROP_TIMEOUT_S, abort
 from headrace.connectors.jdbc.database import Connection, Database, connected
 from headrace.connectors.jdbc.names import MARKS, STAGE, TableName, stage_prefix
 from headrace.connectors.jdbc.spend import look
-from headrace.connectors.jdbc.target import located, tables_with
+from headrace.connectors.jdbc.target import is_there, located, tables_with
 from headrace.model.epoch import CommitAt
 from headrace.seams import seam
 
@@ -41,7 +41,7 @@ def forget(session: SparkSession, database: Database, target: TableName, at: Com
             connection.run(database.dialect.drop(table))
         seam("before marks are forgotten")
         marks = target.beside(MARKS)
-        if tables_with(connection, marks.schema, MARKS):
+        if is_there(connection, marks):
             whose = at.epoch_at
             values = (whose.incarnation, whose.pipeline, at.sink, at.epoch)
             connection.run(database.dialect.forget_mark(marks), *values)
@@ -55,7 +55,7 @@ def _unspent(
         target = located(connection, target)
         staged = {one.epoch: one for one, _ in _stages(connection, target, at)}
         marks = target.beside(MARKS)
-        has_marks = bool(tables_with(connection, marks.schema, MARKS))
+        has_marks = is_there(connection, marks)
         return [
             one
             for _, one in sorted(staged.items())

@@ -38,10 +38,10 @@ from headrace.connectors.jdbc.target import (
     columns_of,
     create_statement,
     ensure_marks,
+    is_there,
     located,
     matched,
     new_columns,
-    tables_with,
 )
 from headrace.errors import Refused
 from headrace.jobfile.saving import SchemaMode, opens, schema_mode
@@ -67,7 +67,7 @@ class JdbcSink:
     def read_mark(self, session: SparkSession, at: EpochAt) -> Mark | None:
         with connected(session, self._database, doing="reading the mark") as connection:
             marks = located(connection, self._target).beside(MARKS)
-            if not tables_with(connection, marks.schema, MARKS):
+            if not is_there(connection, marks):
                 return None
             found = look_marked(connection, self._database, marks, CommitAt(at, self.name))
         return found and Mark(found[0], aborted=found[1] is SpentBy.ABORT)

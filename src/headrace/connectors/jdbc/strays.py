@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 from headrace.connectors.jdbc.database import Connection, Database, connected
 from headrace.connectors.jdbc.names import MARKS, STAGE, TableName
-from headrace.connectors.jdbc.target import comments_of, located, tables_with
+from headrace.connectors.jdbc.target import comments_of, is_there, located
 from headrace.model.epoch import STRAY_GRACE_S, CommitAt
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def forget_strays(
         target = located(connection, target)
         idle_since_ms = _now_ms(connection, database) - round(STRAY_GRACE_S * 1000)
         marks = target.beside(MARKS)
-        has_marks = bool(tables_with(connection, marks.schema, MARKS))
+        has_marks = is_there(connection, marks)
         for incarnation, left in _found(connection, database, target, marked=has_marks).items():
             if incarnation in owners or left.touched_ms >= idle_since_ms:
                 continue

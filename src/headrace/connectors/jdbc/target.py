@@ -59,6 +59,11 @@ def tables_with(connection: Connection, schema: str | None, prefix: str) -> list
     return [table for table, _ in comments_of(connection, schema, prefix)]
 
 
+def is_there(connection: Connection, table: TableName) -> bool:
+    """A table of this very name: a longer one that begins alike, say a copy, is another table."""
+    return table in tables_with(connection, table.schema, table.table)
+
+
 def comments_of(
     connection: Connection, schema: str | None, prefix: str
 ) -> list[tuple[TableName, str]]:
@@ -108,7 +113,7 @@ def create_statement(
 
 def ensure_marks(connection: Connection, database: Database, beside: TableName) -> TableName:
     marks = beside.beside(MARKS)
-    if not tables_with(connection, marks.schema, MARKS):
+    if not is_there(connection, marks):
         _make(connection, marks, database.dialect.create_marks(marks))
     return marks
 

@@ -11,7 +11,8 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
 from headrace.errors import Refused
-from headrace.formats.files.headers import UTF8, HeaderFormat, other_headers
+from headrace.formats.files.first_lines import UTF8
+from headrace.formats.files.headers import HeaderFormat, other_headers
 from headrace.formats.files.text import TimeFormats, cast_value, value_of
 
 CONTENT = "content"  # the one column of text without a schema
