@@ -61,7 +61,7 @@ WAITED_FOR: Mapping[Table, Sequence[str]] = {
     catalogs: ("due_at_ms", "discovered_at_ms"),
     lake_tables: (
         *("due_at_ms", "not_before_ms", "planned_at_ms", "pending_since_ms"),
-        *("evaluated_at_ms", "look_at_ms"),
+        *("evaluated_at_ms", "look_at_ms", "optimized_at_ms"),
     ),
     processes: ("settling_since_ms", "discard_at_ms"),
     blockers: ("expires_at_ms",),
@@ -191,7 +191,8 @@ def limits(longest: LongestPauses, *, now_ms: int) -> Mapping[Table, Mapping[str
         lake_tables: {
             "due_at_ms": _long(now_ms) + pause_ms,
             "not_before_ms": now_ms + longest.rest_ms,
-            **dict.fromkeys(("planned_at_ms", "pending_since_ms", "evaluated_at_ms"), now_ms),
+            **dict.fromkeys(("planned_at_ms", "pending_since_ms"), now_ms),
+            **dict.fromkeys(("evaluated_at_ms", "optimized_at_ms"), now_ms),
         },
         processes: {
             "discard_at_ms": now_ms + longest.discard_ms,

@@ -75,12 +75,16 @@ jobs = Table(
     Column(
         "run", Integer, nullable=False, server_default=text("1")
     ),  # each restore is a further one
+    # Its place in the queue: higher than that of every job that was there when it came. A clock
+    # that is set changes none of it. 0: a program accepted it that did not know of it.
+    Column("queue_number", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint(f"status IN {one_of(JobStatus)}", name="status"),
     CheckConstraint(
         f"(ended_at_ms IS NULL) = (status NOT IN {one_of(JOB_ENDED)})", name="ended_when_terminal"
     ),
     partial_index("ix_jobs_open", "id", where=f"status NOT IN {one_of(JOB_ENDED)}"),
     Index("ix_jobs_restore_key", "restore_key", unique=True),
+    Index("ix_jobs_queue_number", "queue_number"),
 )
 
 # Values of sensitive options, encrypted. Nothing reads this but an assignment; the transaction that
