@@ -36,7 +36,7 @@ from sqlalchemy import (
 from headrace.model.cleanup import CleanupStep
 from headrace.store.engine import is_sqlite
 from headrace.store.group_schema import groups, resources
-from headrace.store.schema import cleanups, job_logs, savepoints, tasks, workers
+from headrace.store.schema import cleanups, savepoints, tasks, workers
 from headrace.store.table_schema import (
     LEFTOVERS_OF_PROCESS,
     RUNNING_PROCESS,
@@ -207,8 +207,6 @@ def limits(longest: LongestPauses, *, now_ms: int) -> Mapping[Table, Mapping[str
         groups: {"keep_next_at_ms": now_ms + longest.floor_ms},
         resources: dict.fromkeys(("launched_at_ms", "orphaned_since_ms"), now_ms),
         workers: {"drain_since_ms": now_ms},
-        # Nothing waits for it, but a line from the future would outlive all others.
-        job_logs: {"taken_at_ms": now_ms},
     }
 
 

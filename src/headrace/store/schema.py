@@ -78,6 +78,8 @@ jobs = Table(
     # Its place in the queue: higher than that of every job that was there when it came. A clock
     # that is set changes none of it. 0: a program accepted it that did not know of it.
     Column("queue_number", BigInteger, nullable=False, server_default=text("0")),
+    # Of the last log line that coordinators said of it: it counts on when all of them have expired.
+    Column("log_number", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint(f"status IN {one_of(JobStatus)}", name="status"),
     CheckConstraint(
         f"(ended_at_ms IS NULL) = (status NOT IN {one_of(JOB_ENDED)})", name="ended_when_terminal"
@@ -284,6 +286,8 @@ tasks = Table(
     Column("failure_cause", Text),  # of the attempt that failed last; `error` is its reason
     # Workers of a pipeline that were lost in a row, without a completed epoch in between.
     Column("losses", Integer, nullable=False, server_default=text("0")),
+    # Of the last log line that coordinators said of it, as that of a job.
+    Column("log_number", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint(f"status IN {one_of(TaskStatus)}", name="status"),
     CheckConstraint(f"lane IN {one_of(Lane)}", name="lane"),
     CheckConstraint(f"kind IN {one_of(TaskKind)}", name="kind"),
