@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import Any
-
 import pytest
 from sqlalchemy import Connection, Engine, func, select, text
 
 from headrace.model.task import Lane, TaskKind
-from headrace.store import job_logs, jobs, prepared, tasks
+from headrace.store import job_logs, jobs, tasks
 from headrace.store.engine import is_sqlite, reading, writing
 from headrace.store.job_logs import LOG_LINES_KEPT, Counted, Line
 from headrace.store.schema import job_logs as rows
 from tests.coordinator.specs import spec
+from tests.store.plans import heard_statements, plans, reads_all_of
 
 OWNER = "incarnation-1"
 DAY_MS = 24 * 3_600_000
@@ -296,21 +293,6 @@ def test_all_lines_are_counted_a_few_at_a_time(store: Engine, job: str, most: in
     assert (counted.lines, steps) == (6, 6 // most + 1)
 
 
-@contextmanager
-def heard_statements(store: Engine) -> Generator[list[tuple[str, Any]]]:
-    """What is asked of the store, as its driver is told it."""
-    heard: list[tuple[str, Any]] = []
-    execute = prepared.execute
-
-    def hear(conn: Connection, sql: str, values: Any = prepared.NOTHING) -> Any:
-        heard.append((sql, values))
-        return execute(conn, sql, values)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prepared, "execute", hear)
-        yield heard
-
-
 def test_expiry_and_count_are_served_by_indexes(store: Engine, job: str) -> None:
     said(store, *(line(number) for number in range(1, 50)))
     with writing(store) as conn, heard_statements(store) as heard:
@@ -319,16 +301,10 @@ def test_expiry_and_count_are_served_by_indexes(store: Engine, job: str) -> None
         job_logs.expire(conn, until_ms=0)
         job_logs.count(conn, Counted(), most=10)
         job_logs.count(conn, Counted(), most=100)
+
     assert len(heard) == 7
-    explain = "EXPLAIN QUERY PLAN" if is_sqlite(store) else "EXPLAIN"
-    scan = "SCAN job_logs\n" if is_sqlite(store) else "Seq Scan"
-    with writing(store) as conn:
-        if not is_sqlite(store):
-            conn.execute(text("SET LOCAL enable_seqscan = off"))
-        for statement, given in heard:
-            found = prepared.execute(conn, f"{explain} {statement}", given).fetchall()
-            plan = "\n".join([*(str(row[-1]) for row in found), ""])
-            assert scan not in plan.replace("SCAN found\n", scan), (statement, plan)
+    for plan in plans(store, heard):
+        assert not reads_all_of(plan, "job_logs", "found"), plan
 
 
 def test_the_expiry_is_served_by_an_index(store: Engine, job: str) -> None:
