@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Engine, Table, Text, cast, event, insert, select, text, update
+from sqlalchemy import Connection, Engine, Table, event, insert, select, text, update
 
 from headrace.clock import SystemClock
 from headrace.coordinator.leader_clock import (
@@ -19,11 +18,8 @@ from headrace.coordinator.leader_clock import (
     longest_pauses,
     moved_by_ms,
 )
-from headrace.coordinator.options import Options
 from headrace.model.cleanup import CleanupStep
-from headrace.store import catalogs as known_catalogs
 from headrace.store import due_times, leases
-from headrace.store.catalogs import NewCatalog
 from headrace.store.due_times import WAITED_FOR
 from headrace.store.engine import is_sqlite, reading, writing
 from headrace.store.fence import Term, fenced
@@ -32,14 +28,13 @@ from headrace.store.naming import metadata
 from headrace.store.schema import cleanups, job_logs, savepoints
 from headrace.store.table_schema import blockers, catalogs, lake_tables
 from tests.conftest import ADDRESS
+from tests.coordinator.clocked import HOUR_MS, NOW_MS, OPTIONS, begin, keep
 from tests.fakes import FakeClock
 from tests.stores import open_store
 
 pytestmark = pytest.mark.req("L5")
 
-HOUR_MS = 3_600_000
 JUMPS_MS = [-5 * 24 * HOUR_MS, -HOUR_MS, -6_000, 6_000, HOUR_MS, 5 * 24 * HOUR_MS]
-OPTIONS = Options("sqlite:///nowhere", ADDRESS)
 MARKS_KEPT_MS = OPTIONS.retention.marks_kept_ms
 # When something was, for people. A new column of a time must be put here, or be waited for.
 ONLY_TOLD = {
@@ -107,9 +102,6 @@ def test_a_machine_that_slept_is_not_a_clock_that_was_set(clock: FakeClock) -> N
     assert leader.time() == LeaderTime(began_ms + 8 * HOUR_MS, 0)
 
 
-NOW_MS = 1_700_000_000_000
-
-
 @pytest.mark.parametrize(
     ("clock_ms", "offset_ms", "now_ms", "by_ms"),
     [
@@ -144,24 +136,6 @@ def test_a_store_whose_leaders_told_no_time_is_left_as_it_is() -> None:
     assert moved_by_ms(None, NOW_MS) == (0, 0)
 
 
-TABLE: Mapping[str, Any] = {
-    "id": "t",
-    "catalog": "lake",
-    "namespace": ["db"],
-    "name": "t",
-    "identifier": "lake.db.t",
-    "created_at_ms": NOW_MS,
-    "status": "PENDING",
-    "status_since_ms": NOW_MS,
-    "interval_ms": 60_000,
-    "group_name": "default",
-    "quota": 0.5,
-    "min_plan_interval_ms": 60_000,
-    "flaws": [],
-    "file_failures": {},
-}
-
-
 SAVEPOINT: Mapping[str, Any] = {
     "incarnation": "i",
     "job_id": "j",
@@ -171,18 +145,6 @@ SAVEPOINT: Mapping[str, Any] = {
     "ready": [],
     "written": {},
 }
-
-
-def keep(store: Engine, table: Mapping[str, Any], *, expires_at_ms: int = NOW_MS) -> None:
-    with writing(store) as conn:
-        known_catalogs.add(conn, NewCatalog("lake", "rest", {}, "default"), now_ms=NOW_MS)
-        conn.execute(insert(lake_tables).values(**TABLE, **table))
-        blocker = {"table_id": "t", "name": "b", "reason": "", "created_at_ms": NOW_MS}
-        conn.execute(insert(blockers).values(**blocker, expires_at_ms=expires_at_ms))
-
-
-def begin(store: Engine, term: Term, clock: FakeClock) -> None:
-    begin_time(store, term, LeaderClock(clock), longest_pauses(OPTIONS))
 
 
 def of_table(store: Engine, *names: str) -> tuple[Any, ...]:
@@ -233,46 +195,6 @@ def test_the_next_term_moves_what_waits_by_the_offset_of_the_last(
         assert leases.set_ahead_at_ms(conn) == ahead_ms
         [created_at_ms] = conn.execute(select(lake_tables.c.created_at_ms)).scalars()
         assert created_at_ms == NOW_MS  # people read when it was first seen
-
-
-BROKEN_CLOCKS = {
-    "no list": '{"p": 5}',
-    "no mapping": "[1]",
-    "a text for a time": '{"p": ["soon"]}',
-    "no number of milliseconds": '{"p": [1e400]}',
-    "no JSON": '{"p": [',
-}
-
-
-@pytest.mark.req("T6")
-@pytest.mark.parametrize("broken", sorted(BROKEN_CLOCKS))
-def test_one_table_whose_clocks_cant_be_read_keeps_nobody_from_leading(
-    store: Engine, term: Term, clock: FakeClock, caplog: pytest.LogCaptureFixture, broken: str
-) -> None:
-    stored = BROKEN_CLOCKS[broken]
-    if broken == "no JSON" and not is_sqlite(store):
-        stored = "null"  # PostgreSQL keeps nothing but JSON
-    now_ms = clock.wall_ms()
-    keep(store, {"due_at_ms": now_ms, "clocks": {"p": [now_ms]}})
-    with writing(store) as conn:
-        other = {**TABLE, "id": "a", "name": "a", "identifier": "lake.db.a"}
-        conn.execute(insert(lake_tables).values(**other, due_at_ms=now_ms))
-        written = text("UPDATE lake_tables SET clocks = CAST(:stored AS JSON) WHERE id = 'a'")
-        if is_sqlite(store):
-            written = text("UPDATE lake_tables SET clocks = :stored WHERE id = 'a'")
-        conn.execute(written, {"stored": stored})
-        leases.tell_time(conn, term, LeaderTime(now_ms + HOUR_MS, 0))
-
-    begin(store, term, clock)
-
-    with reading(store) as conn:
-        rows = select(lake_tables.c.id, cast(lake_tables.c.clocks, Text()), lake_tables.c.due_at_ms)
-        found = {id_: (clocks, due_ms) for id_, clocks, due_ms in conn.execute(rows)}
-        assert leases.time_of(conn) == LeaderTime(now_ms, 0)
-    assert found["a"] == (stored, now_ms - HOUR_MS)
-    assert json.loads(found["t"][0]) == {"p": [now_ms - HOUR_MS]}
-    [told] = [r for r in caplog.records if r.message == "clocks of a table can't be moved"]
-    assert vars(told)["table"] == "a"
 
 
 def test_a_new_leader_takes_no_due_time_later_than_the_longest_pause_of_its_kind(

@@ -5,21 +5,18 @@ Who is lost, and whether it was an epoch's fault, is told by columns that surviv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import pytest
 
 from headrace.api.views import view_of
-from headrace.coordinator.attempts import GIVEN_BACK_MAX, worker_left
-from headrace.coordinator.roster import ACK_TIMEOUT_S
 from headrace.model.cleanup import Retention
 from headrace.model.job import JobStatus, PipelineStatus
 from headrace.model.jobspec import LOST_WORKERS_MAX, JobSpec
 from headrace.model.task import POISON_WORKERS, Claim, FailureCause, Lane, TaskKind, TaskStatus
 from headrace.protocol.messages import EpochCompleted, Progress
-from headrace.store import claims, workers
+from headrace.store import claims
 from headrace.store.engine import reading
-from headrace.store.fence import fenced
 from headrace.views import AttemptView
 from tests.coordinator.desk import TIMEOUT_S, Desk
 from tests.coordinator.specs import failed, planned, prepared, settled, spec
@@ -207,41 +204,6 @@ def test_so_many_workers_lost_in_a_row_end_the_job_and_not_one_fewer(desk: Desk)
     assert error.startswith(f"worker w{LOST_WORKERS_MAX} is gone (no word from it for ")
     assert "10 workers in a row were lost without a completed epoch" in error
     assert "job.lost-workers.max is 10" in error
-
-
-def fall_silent(desk: Desk, _worker: str) -> None:
-    desk.clock.advance(TIMEOUT_S + 1)
-
-
-def answer_slowly(desk: Desk, _worker: str) -> None:
-    desk.clock.advance(ACK_TIMEOUT_S + 1)
-
-
-def lose_the_jvm(desk: Desk, worker: str) -> None:
-    with fenced(desk.store, desk.term) as conn:
-        workers.unregister(conn, worker)
-        [task] = claims.assigned_to(conn, [worker])
-        worker_left(conn, task, FailureCause.KILLED, now_ms=desk.clock.wall_ms())
-
-
-@pytest.mark.req("K8")
-@pytest.mark.parametrize("go", [fall_silent, answer_slowly, lose_the_jvm])
-def test_workers_that_go_before_they_say_what_they_hold_are_not_forgiven_for_ever(
-    desk: Desk, go: Callable[[Desk, str], None]
-) -> None:
-    """Each begins it, and may be lost by it, within the round trip in which it would say so."""
-    job = desk.submit(a_stream(lost_workers_max=2))
-    for life in range(GIVEN_BACK_MAX + 2):
-        assert desk.status(job) is not JobStatus.FAILED
-        desk.register(f"w{life:02}")
-        desk.passes()
-        [given] = desk.sync(f"w{life:02}").assignments
-        assert counted(desk, given.claim) == (0, max(0, life - GIVEN_BACK_MAX))
-        go(desk, f"w{life:02}")
-        desk.passes()
-
-    assert desk.status(job) is JobStatus.FAILED
-    assert "2 workers in a row were lost" in (desk.job(job).error or "")
 
 
 @pytest.mark.req("C8", "K8")

@@ -38,8 +38,8 @@ from headrace.store.tasks import End, Failure, Task
 
 log = logging.getLogger(__name__)
 
-# Attempts of a task that count for nothing: given back before anybody said to hold them, by a worker
-# that left in good order, or forgiven. After so many a lost worker counts in any case.
+# Attempts of a task that count for nothing: given back before anybody said to hold them, or by a
+# worker that left in good order, or forgiven. After so many a lost worker counts in any case.
 GIVEN_BACK_MAX = 20
 SETTLE_PAUSE_MS = 2_000  # after the first try at settling an epoch; doubled after each
 SETTLE_PAUSE_MAX_MS = 60_000

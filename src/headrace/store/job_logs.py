@@ -139,9 +139,7 @@ _AHEAD = Prepared(
 )
 _EXPIRE = Prepared(delete(job_logs).where(_among(lambda at_ms: at_ms <= bindparam("until_ms"))))
 _UNTIMED = Prepared(
-    update(job_logs)
-    .where(_among(lambda at_ms: at_ms == 0))
-    .values(taken_at_ms=bindparam("now_ms"))
+    update(job_logs).where(_among(lambda at_ms: at_ms == 0)).values(taken_at_ms=bindparam("now_ms"))
 )
 _AHEAD_TO_NOW = Prepared(
     update(job_logs)
@@ -261,7 +259,8 @@ class Counted:
 def count(conn: Connection, before: Counted, *, most: int) -> Counted:
     """Count on, so many lines at a time: to count millions takes longer than a statement may."""
     assert before.up_to is not None
-    at = dict(zip(("owner", "by", "said"), before.up_to, strict=True))
+    incarnation, source, number = before.up_to
+    at = {"owner": incarnation, "by": source, "said": number}
     further = _FURTHER.row(conn, {**at, "skipped": most - 1})
     if further is not None:
         incarnation, source, number = further

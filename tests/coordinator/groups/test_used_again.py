@@ -11,7 +11,7 @@ from headrace.coordinator.groups.commands import GroupCommands
 from headrace.coordinator.groups.due import DRAIN_MAX_MS
 from headrace.coordinator.options import GroupOptions, Options
 from headrace.errors import BadSetting, LaunchOver, Refused
-from headrace.store import claims, former_launches, groups, leases, resources, workers
+from headrace.store import claims, former_launches, groups, leases, resources
 from headrace.store.engine import reading, writing
 from headrace.store.fence import fenced
 from headrace.store.leases import LeaderTime

@@ -189,7 +189,7 @@ class TableCommands:
 
         def work(conn: Connection) -> Blocked:
             table = _locked(conn, identifier)
-            # Through a node whose clock is ahead, it lasts longer by as much, and can be taken back.
+            # Through a node whose clock is ahead it lasts longer, and can be taken back.
             now_ms = leases.lasts_from_ms(conn, now_ms=self._clock.wall_ms())
             holding = [each.name for each in blockers.of(conn, table.id, now_ms=now_ms)]
             if name not in holding and len(holding) >= BLOCKERS_MAX:

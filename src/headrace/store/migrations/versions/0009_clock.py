@@ -6,6 +6,8 @@ A job that a program before this one still accepts has no place, and goes first.
 
 from __future__ import annotations
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -28,7 +30,8 @@ def upgrade() -> None:
 def _number_open_jobs() -> None:
     """In the order in which they would have been admitted so far."""
     names = ("id", "created_at_ms", "ended_at_ms", "queue_number")
-    jobs = sa.table("jobs", *(sa.column(name) for name in names))
+    columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in names]
+    jobs = sa.table("jobs", *columns)
     in_order = sa.select(jobs.c.id).where(jobs.c.ended_at_ms.is_(None))
     ids = op.get_bind().execute(in_order.order_by(jobs.c.created_at_ms, jobs.c.id)).scalars().all()
     numbered = sa.update(jobs).where(jobs.c.id == sa.bindparam("of"))
