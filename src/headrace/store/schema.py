@@ -2,6 +2,8 @@
 
 Columns are of two kinds. What is *wanted* is written by commands, on any node. What *is* is
 written only under a term, or under the claim of an execution. `wanted_*` columns are the first.
+Log lines are neither, nor is the number of a job's last one: any node says that a job is wanted to
+end, and nothing is decided by it.
 """
 
 from __future__ import annotations
