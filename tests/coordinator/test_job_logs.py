@@ -259,6 +259,61 @@ def test_of_too_many_lines_of_all_jobs_the_oldest_go_whoever_led_before(
     assert of_worker(desk, new) == [f"new {number}" for number in range(6, 11)]
 
 
+def test_who_follows_a_job_that_was_quiet_for_long_sees_what_is_said_next(desk: Desk) -> None:
+    job, claim = desk.given()
+    desk.report("w1", planned(claim), holds=[claim])
+    with reading(desk.store) as conn:
+        before, seen = job_logs.last(conn, desk.job(job).incarnation, most=100)
+    assert {each.source for each in before} >= {"coordinator", f"coordinator/{claim.task}"}
+    desk.clock.advance(RETENTION.job_log_expire_ms / 1000 + 1)
+    desk.sync("w1", holds=[claim], free={})
+    desk.clean()
+    assert lines_of(desk, job) == []
+
+    desk.report("w1", failed(claim, "disk full"))
+    desk.commands.cancel(job)
+
+    with reading(desk.store) as conn:
+        lines, _ = job_logs.after(conn, desk.job(job).incarnation, seen, most=100)
+    sources = [each.source for each in lines]
+    assert sorted(sources) == ["coordinator", f"coordinator/{claim.task}"], [*lines]
+
+
+@pytest.mark.req("C2")
+def test_too_many_lines_of_one_moment_go_and_no_more_than_too_many(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "COUNTED_AT_ONCE", 3)
+    monkeypatch.setattr(job_logs, "EXPIRED_AT_ONCE_MAX", 2)
+    job = desk.submit()
+    desk.register("w1")
+    say(desk, *(line(desk, job, number, f"line {number}") for number in range(1, 13)))
+
+    desk.expiry = Expiry(desk.clock, RETENTION, log_lines_max=7)
+    left: list[int] = []
+    for _ in range(9):
+        desk.clean()
+        left.append(rows(desk, "job_logs")["job_logs"])
+
+    assert left == [13, 13, 13, 13, 11, 9, 7, 7, 7]
+
+
+@pytest.mark.req("C2")
+def test_lines_from_before_a_clock_was_set_back_are_kept_as_long_as_others(desk: Desk) -> None:
+    job = desk.submit()
+    desk.register("w1")
+    say(desk, line(desk, job, 1, "said tomorrow"))
+    desk.clock.set_wall(desk.clock.wall_ms() - 24 * 3_600_000)
+    desk.clean()
+
+    desk.clock.advance(RETENTION.job_log_expire_ms / 1000 - 1)
+    desk.clean()
+    assert of_worker(desk, job) == ["said tomorrow"]
+    desk.clock.advance(1)
+    desk.clean()
+    assert of_worker(desk, job) == []
+
+
 def kept_of(desk: Desk, incarnation: str) -> list[str]:
     with reading(desk.store) as conn:
         return [each.text for each in job_logs.last(conn, incarnation, most=5000)[0]]

@@ -106,6 +106,24 @@ def test_an_epoch_without_rows_gives_no_error_back(desk: Desk) -> None:
 
 
 @pytest.mark.req("K8")
+def test_rows_that_were_read_by_the_attempt_before_and_all_filtered_out_are_progress(
+    desk: Desk,
+) -> None:
+    """Whoever completes an epoch that another attempt prepared has read and written nothing."""
+    _, first = running(desk, a_stream())
+    assert desk.report("w1", planned(first, 2), holds=[first]).held
+    read = prepared(first, 2, ready=(), read={"FakeSource-1": 100})
+    assert desk.report("w1", read, holds=[first]).held
+    desk.report("w1", failed(first))
+    claim, _ = given_again(desk)
+    assert counted(desk, claim) == (1, 0)
+
+    assert desk.report("w1", empty(claim, 2), holds=[claim]).held
+
+    assert counted(desk, claim) == (0, 0)
+
+
+@pytest.mark.req("K8")
 def test_time_alone_gives_nothing_back_and_neither_does_a_change_of_leader(desk: Desk) -> None:
     job, claim = desk.given(a_stream())
     for _ in range(RETRIES):

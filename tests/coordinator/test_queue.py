@@ -6,17 +6,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, update
 
 from headrace.coordinator.schedule import TOLD_PLACES_MAX
 from headrace.model.job import JobStatus
 from headrace.model.task import Claim
 from headrace.store import jobs, prepared, queue
-from headrace.store.engine import reading
+from headrace.store.engine import reading, writing
+from headrace.store.schema import jobs as job_rows
 from tests.coordinator.desk import Desk
 from tests.coordinator.specs import spec
 from tests.coordinator.streaming import restored, stopped_with_savepoint
 
+DAY_MS = 24 * 3_600_000
 PENDING, SCHEDULED = JobStatus.PENDING, JobStatus.SCHEDULED
 
 
@@ -52,14 +54,49 @@ def test_jobs_are_admitted_in_the_order_in_which_they_came_whatever_their_ids(de
     assert statuses(desk, "z", "m", "a") == [SCHEDULED, SCHEDULED, PENDING]
 
 
-def test_jobs_of_one_moment_are_admitted_by_their_ids(desk: Desk) -> None:
+def test_jobs_of_one_moment_are_admitted_in_the_order_in_which_they_were_written(
+    desk: Desk,
+) -> None:
     for job in ("b", "a"):
         desk.submit(job_id=job)
     desk.register("w1", slots=1)
 
     desk.passes()
 
+    assert statuses(desk, "b", "a") == [SCHEDULED, PENDING]
+
+
+def test_jobs_that_came_at_once_through_several_nodes_are_admitted_by_their_ids(
+    desk: Desk,
+) -> None:
+    for job in ("b", "a"):
+        desk.submit(job_id=job)
+    with writing(desk.store) as conn:
+        conn.execute(update(job_rows).values(queue_number=1))
+    desk.register("w1", slots=1)
+
+    desk.passes()
+
     assert statuses(desk, "a", "b") == [SCHEDULED, PENDING]
+
+
+@pytest.mark.req("L5")
+def test_jobs_that_come_after_a_clock_was_set_back_do_not_go_before_those_that_wait(
+    desk: Desk,
+) -> None:
+    stopped = stopped_with_savepoint(desk)
+    accepted(desk, "waiting", "behind")
+    desk.clock.set_wall(desk.clock.wall_ms() - DAY_MS)
+    accepted(desk, "new")
+    restored(desk, stopped)
+    desk.take_over()
+
+    with reading(desk.store) as conn:
+        line = [each.job_id for each in queue.waiting(conn)]
+        told = jobs.get(conn, "waiting")
+    assert line == ["waiting", "behind", "new", stopped]
+    assert told is not None
+    assert told.created_at_ms > desk.clock.wall_ms(), "people read when it came"
 
 
 def test_one_pass_admits_all_that_fit(desk: Desk) -> None:

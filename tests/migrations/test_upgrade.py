@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, select, text
 from headrace.clock import SystemClock
 from headrace.errors import LeaderFenced
 from headrace.model.job import JobStatus
-from headrace.store import leases
+from headrace.store import leases, queue
 from headrace.store.engine import reading, writing
 from headrace.store.facts import OLDEST_PROGRAM, PROGRAM_LEVEL
 from headrace.store.fence import LEADER, Term, fenced
@@ -124,6 +124,20 @@ def test_log_lines_of_a_worker_whose_clock_is_ahead_were_taken_by_now(old: Engin
         first_ms, second_ms = taken.all()
     assert first_ms == now_ms - 60_000
     assert now_ms <= second_ms <= SystemClock().wall_ms()
+
+
+def test_jobs_that_wait_keep_their_places_in_the_queue(old: Engine) -> None:
+    _upgrade(old, "0006")
+    with writing(old) as conn:
+        for name, created_at_ms in (("a", 30), ("b", 10), ("c", 20)):
+            _job(conn, name, JobStatus.PENDING, ended_at_ms=None)
+            created = text("UPDATE jobs SET created_at_ms = :at WHERE id = :id")
+            conn.execute(created, {"at": created_at_ms, "id": name})
+    prepare_store(old)
+    with reading(old) as conn:
+        assert [each.job_id for each in queue.waiting(conn)] == ["b", "c", "a"]
+        numbers = conn.execute(text("SELECT queue_number FROM jobs ORDER BY id")).scalars().all()
+    assert numbers == [3, 1, 2]
 
 
 def test_lost_workers_that_were_counted_as_errors_are_forgiven(old: Engine) -> None:

@@ -248,6 +248,8 @@ def _only_a_leader_writes(write: str) -> bool:
         return '"dry"' not in write and " SET wanted_at_once=1 " not in write
     if table in {"lake_tables", "processes"}:
         return write.startswith("INSERT") or " status=" in write or "task_id=" in write
+    if write.startswith("UPDATE jobs SET log_number="):
+        return False  # whoever says something of a job counts it
     return write.startswith(("UPDATE jobs", "UPDATE pipelines")) and "wanted_" not in write
 
 

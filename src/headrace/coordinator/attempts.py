@@ -39,6 +39,9 @@ from headrace.store.tasks import End, Failure, Task
 log = logging.getLogger(__name__)
 
 KEY_AWAY_PAUSE_MS = 2_000  # until a task is given again whose secrets could not be decrypted
+# Attempts of a task that count for nothing: given back before anybody said to hold them, or by a
+# worker that left in good order, postponed, or forgiven. After so many a lost worker counts in any case.
+GIVEN_BACK_MAX = 20
 SETTLE_PAUSE_MS = 2_000  # after the first try at settling an epoch; doubled after each
 SETTLE_PAUSE_MAX_MS = 60_000
 SETTLE_TRIES_MAX = 20  # with these pauses, 15 min
@@ -85,15 +88,29 @@ def postpone(conn: Connection, task: Task, reason: str, *, now_ms: int) -> None:
 
 
 def worker_left(conn: Connection, task: Task, cause: FailureCause | None, *, now_ms: int) -> None:
-    """A worker said goodbye, and held this task. `cause`: what its JVM died of, if it did.
-
-    What a worker had not said to hold, nobody had begun.
-    """
-    if cause is None or task.status is TaskStatus.SCHEDULED:
+    """A worker said goodbye, and held this task. `cause`: what its JVM died of, if it did."""
+    if cause is None:
         give_back(conn, task)
         return
     error = f"Spark's JVM on worker {task.worker_id} {JVM_ENDS.get(cause, JVM_GONE)}"
-    attempt_failed(conn, task, error, cause=cause, retry=True, now_ms=now_ms)
+    worker_lost(conn, task, error, cause=cause, now_ms=now_ms)
+
+
+def worker_lost(
+    conn: Connection, task: Task, error: str, *, cause: FailureCause, now_ms: int
+) -> None:
+    """A worker is gone that was given this task.
+
+    A worker begins a task at once, and says that it holds it a round trip later. Until then
+    nothing of it is recorded: a pipeline plans no epoch, and so stages and commits nothing, before
+    a report of it was acknowledged. So a task that was not said to be held is given back without
+    counting; but not for ever, since it may be what takes its workers along so soon.
+    """
+    uncounted = task.attempt - task.failures - task.losses
+    if task.status is TaskStatus.SCHEDULED and uncounted <= GIVEN_BACK_MAX:
+        give_back(conn, task)
+    else:
+        attempt_failed(conn, task, error, cause=cause, retry=True, now_ms=now_ms)
 
 
 @dataclass(frozen=True, slots=True)

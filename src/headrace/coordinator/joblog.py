@@ -46,7 +46,8 @@ def note(
     """Say it of a job. The caller has changed the job's row; with `task`, that of its task."""
     source = f"{COORDINATOR}/{task}" if task else COORDINATOR
     text = without_nul(text)[:LINE_CHARS_MAX]
-    job_logs.note(conn, job_id, source=source, at_ms=now_ms, level=level, text=text)
+    said = Line(source, 0, now_ms, level, text)
+    job_logs.note(conn, job_id, said, task_id=task)
 
 
 def note_submitted(

@@ -165,7 +165,7 @@ def complete(conn: Connection, place: Place, done: EpochCompleted, *, now_ms: in
     rows_in = done.rows_in if oldest.read is None else sum(oldest.read.values())
     if not epochs.complete(conn, at, rows_in=rows_in, rows_out=done.rows_out, now_ms=now_ms):
         return False
-    progressed(conn, place.task, had_rows=done.rows_in > 0 or done.rows_out > 0)
+    progressed(conn, place.task, had_rows=rows_in > 0 or done.rows_out > 0)
     if (retained := place.task.payload.get("retained")) is not None:
         epochs.forget(conn, at, retained=int(retained))
     jobs.advance(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, not_, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, not_, select, update
 
 from headrace.model.cleanup import CleanupStep
 from headrace.model.job import JOB_ENDED
@@ -58,10 +58,17 @@ _GET = Prepared(select(*_COLUMNS).where(cleanups.c.incarnation == bindparam("of"
 _LOCK = Prepared(
     select(*_COLUMNS).where(cleanups.c.incarnation == bindparam("of")).with_for_update()
 )
+# Two questions, each answered by its index; for both at once SQLite would read all records.
 _DUE = Prepared(
     select(cleanups.c.incarnation)
-    .where(or_(cleanups.c.due_at_ms <= bindparam("now_ms"), WANTED_CLEANUP))
+    .where(cleanups.c.due_at_ms <= bindparam("now_ms"))
     .order_by(cleanups.c.due_at_ms, cleanups.c.incarnation)
+    .limit(bindparam("most"))
+)
+_WANTED = Prepared(
+    select(cleanups.c.incarnation)
+    .where(WANTED_CLEANUP)
+    .order_by(cleanups.c.incarnation)
     .limit(bindparam("most"))
 )
 _DELETE = Prepared(delete(cleanups).where(cleanups.c.incarnation == bindparam("of")))
@@ -158,7 +165,9 @@ def lock(conn: Connection, incarnation: str) -> Cleanup | None:
 
 
 def due(conn: Connection, *, now_ms: int, most: int) -> Sequence[str]:
-    return [of for (of,) in _DUE.rows(conn, {"now_ms": now_ms, "most": most})]
+    """The longest due first, then those that somebody asked for; so many of either."""
+    due_now = _DUE.rows(conn, {"now_ms": now_ms, "most": most})
+    return list(dict.fromkeys(of for (of,) in (*due_now, *_WANTED.rows(conn, {"most": most}))))
 
 
 def counts(conn: Connection) -> Mapping[tuple[CleanupStep, bool], int]:

@@ -7,8 +7,11 @@ was; those are not here. 0 and NULL stand for no time.
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from sqlalchemy import (
@@ -17,9 +20,11 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Table,
+    Text,
     TextClause,
     bindparam,
     case,
+    cast,
     func,
     literal,
     or_,
@@ -31,7 +36,7 @@ from sqlalchemy import (
 from headrace.model.cleanup import CleanupStep
 from headrace.store.engine import is_sqlite
 from headrace.store.group_schema import groups, resources
-from headrace.store.schema import cleanups, job_logs, savepoints, tasks, workers
+from headrace.store.schema import cleanups, savepoints, tasks, workers
 from headrace.store.table_schema import (
     LEFTOVERS_OF_PROCESS,
     RUNNING_PROCESS,
@@ -40,6 +45,8 @@ from headrace.store.table_schema import (
     lake_tables,
     processes,
 )
+
+log = logging.getLogger(__name__)
 
 CLOCKS_PAGE_MAX = 500  # tables whose partitions' clocks are read and written at a time
 MOVE_MAX_MS = 60_000  # one statement that moves due times: of a table with all its rows
@@ -54,7 +61,7 @@ WAITED_FOR: Mapping[Table, Sequence[str]] = {
     catalogs: ("due_at_ms", "discovered_at_ms"),
     lake_tables: (
         *("due_at_ms", "not_before_ms", "planned_at_ms", "pending_since_ms"),
-        *("evaluated_at_ms", "look_at_ms"),
+        *("evaluated_at_ms", "look_at_ms", "optimized_at_ms"),
     ),
     processes: ("settling_since_ms", "discard_at_ms"),
     blockers: ("expires_at_ms",),
@@ -121,25 +128,36 @@ def _by(column: Column[int], by_ms: int, known_ms: int) -> ColumnElement[int]:
 
 
 def _move_clocks(conn: Connection, by_ms: int) -> None:
-    """When partitions of a table were last optimized: their rules by time count from there."""
+    """When partitions of a table were last optimized: their rules by time count from there.
+
+    They are read as text: one value that can't be read must not keep everybody from leading. It
+    stays as it is, for the table's own evaluation to stumble over (T6)."""
     after = ""
-    page = select(lake_tables.c.id, lake_tables.c.clocks).order_by(lake_tables.c.id)
+    stored = cast(lake_tables.c.clocks, Text()).label("stored")
+    page = select(lake_tables.c.id, stored).order_by(lake_tables.c.id)
     change = (
         update(lake_tables)
         .where(lake_tables.c.id == bindparam("of"))
         .values(clocks=bindparam("moved"))
     )
     while rows := conn.execute(page.where(lake_tables.c.id > after).limit(CLOCKS_PAGE_MAX)).all():
-        moved = [{"of": id_, "moved": _moved(clocks, by_ms)} for id_, clocks in rows if clocks]
-        if moved:
+        found = ((id_, _moved(id_, stored, by_ms)) for id_, stored in rows)
+        if moved := [{"of": id_, "moved": clocks} for id_, clocks in found if clocks]:
             conn.execute(change, moved)
         after = rows[-1].id
 
 
-def _moved(
-    clocks: Mapping[str, Sequence[int | None]], by_ms: int
-) -> Mapping[str, Sequence[int | None]]:
-    return {key: [at_ms and at_ms + by_ms for at_ms in times] for key, times in clocks.items()}
+def _moved(table_id: str, stored: str, by_ms: int) -> Mapping[str, Sequence[int | None]]:
+    """The clocks of one table. Empty: there are none, or they can't be read."""
+    try:
+        clocks: Mapping[str, Sequence[int | None]] = json.loads(stored)
+        return {
+            key: [at_ms and index(at_ms) + by_ms for at_ms in times]
+            for key, times in clocks.items()
+        }
+    except Exception:
+        log.exception("clocks of a table can't be moved", extra={"table": table_id})
+        return {}
 
 
 def _together(
@@ -173,7 +191,8 @@ def limits(longest: LongestPauses, *, now_ms: int) -> Mapping[Table, Mapping[str
         lake_tables: {
             "due_at_ms": _long(now_ms) + pause_ms,
             "not_before_ms": now_ms + longest.rest_ms,
-            **dict.fromkeys(("planned_at_ms", "pending_since_ms", "evaluated_at_ms"), now_ms),
+            **dict.fromkeys(("planned_at_ms", "pending_since_ms"), now_ms),
+            **dict.fromkeys(("evaluated_at_ms", "optimized_at_ms"), now_ms),
         },
         processes: {
             "discard_at_ms": now_ms + longest.discard_ms,
@@ -188,8 +207,6 @@ def limits(longest: LongestPauses, *, now_ms: int) -> Mapping[Table, Mapping[str
         groups: {"keep_next_at_ms": now_ms + longest.floor_ms},
         resources: dict.fromkeys(("launched_at_ms", "orphaned_since_ms"), now_ms),
         workers: {"drain_since_ms": now_ms},
-        # Nothing waits for it, but a line from the future would outlive all others.
-        job_logs: {"taken_at_ms": now_ms},
     }
 
 

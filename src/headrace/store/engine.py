@@ -18,7 +18,19 @@ from threading import Event
 from typing import Any
 
 import psycopg
-from sqlalchemy import URL, Connection, Engine, Table, create_engine, event, literal, make_url, text
+from sqlalchemy import (
+    URL,
+    Column,
+    ColumnElement,
+    Connection,
+    Engine,
+    Table,
+    create_engine,
+    event,
+    literal,
+    make_url,
+    text,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import ArgumentError
@@ -183,6 +195,15 @@ def _turn(engine: Engine) -> Generator[None]:
         ) from error
     with turn:
         yield
+
+
+def in_byte_order(conn: Connection, column: Column[str]) -> ColumnElement[str]:
+    """The column, compared byte by byte: what begins with a text is a range of it.
+
+    SQLite's indexes are so. PostgreSQL's are in the order of a language, in which "aa" may stand
+    behind "z", and don't serve it.
+    """
+    return column if is_sqlite(conn) else column.collate("C")
 
 
 def insert_new(conn: Connection, table: Table, **values: object) -> bool:

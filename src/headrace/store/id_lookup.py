@@ -7,9 +7,11 @@ from enum import StrEnum
 
 from sqlalchemy import Column, Connection, func, select, union
 
+from headrace.store.engine import in_byte_order
 from headrace.store.group_schema import resources
 from headrace.store.schema import history, jobs, savepoints, workers
 
+AFTER_ALL = "~"  # a character behind all that ids consist of
 ID_DIGITS = 32  # of an id that was made; one that somebody chose has to be typed as it is
 
 
@@ -30,8 +32,9 @@ def beginning_with(conn: Connection, kind: IdKind, text: str, *, most: int) -> S
     """Ids that were made and begin so, and the one that is exactly this; in their order."""
     found = [
         select(column.label("id")).where(
-            (column == text)
-            | ((func.length(column) == ID_DIGITS) & (func.substr(column, 1, len(text)) == text))
+            in_byte_order(conn, column) >= text,
+            in_byte_order(conn, column) < text + AFTER_ALL,
+            (column == text) | (func.length(column) == ID_DIGITS),
         )
         for column in _WHERE[kind]
     ]

@@ -7,17 +7,34 @@ old, the oldest first when there are too many of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from sqlalchemy import Connection, and_, bindparam, delete, func, or_, select, tuple_, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Connection,
+    Text,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    or_,
+    select,
+    tuple_,
+    update,
+)
 
 from headrace.store.inserts import insert_absent
 from headrace.store.prepared import Prepared, one_of
-from headrace.store.schema import job_logs, jobs
+from headrace.store.schema import job_logs, jobs, tasks
 
 LOG_LINES_KEPT = 10_000  # of each job, the last ones
-EXPIRED_AT_ONCE_MAX = 5_000  # lines in one transaction, and those of the same millisecond
+EXPIRED_AT_ONCE_MAX = 5_000  # lines in one transaction
+AHEAD_MAX_MS = 60_000  # of the leader's clock: later than that no line can have been taken
+LATEST_MS = 2**62  # later than any line, also after the clock was set back
 SOURCES_ASKED_MAX = 400  # in one statement: SQLite's depth of an expression has a limit
 
 
@@ -39,13 +56,31 @@ _KNOWN = Prepared(
     .order_by(jobs.c.id)
     .with_for_update(read=True, key_share=True)
 )
-_NEXT = Prepared(
-    select(
-        jobs.c.incarnation,
-        select(func.coalesce(func.max(job_logs.c.number), 0) + 1)
-        .where(job_logs.c.incarnation == jobs.c.incarnation, job_logs.c.source == bindparam("by"))
-        .scalar_subquery(),
-    ).where(jobs.c.id == bindparam("of"))
+
+
+def _counted_on(counter: Column[int], incarnation: ColumnElement[str]) -> ColumnElement[int]:
+    """The next number of a source. Its lines may all have expired, so a counter knows the last
+    one; a program before this one did not count, so lines that are kept may be further."""
+    kept = (
+        select(func.coalesce(func.max(job_logs.c.number), 0))
+        .where(job_logs.c.incarnation == incarnation, job_logs.c.source == bindparam("by"))
+        .scalar_subquery()
+    )
+    return case((kept > counter, kept), else_=counter) + 1
+
+
+_NEXT_OF_JOB = Prepared(
+    update(jobs)
+    .where(jobs.c.id == bindparam("of"))
+    .values(log_number=_counted_on(jobs.c.log_number, jobs.c.incarnation))
+    .returning(jobs.c.incarnation, jobs.c.log_number)
+)
+_OWNER = select(jobs.c.incarnation).where(jobs.c.id == bindparam("of")).scalar_subquery()
+_NEXT_OF_TASK = Prepared(
+    update(tasks)
+    .where(tasks.c.id == bindparam("task"), tasks.c.job_id == bindparam("of"))
+    .values(log_number=_counted_on(tasks.c.log_number, _OWNER))
+    .returning(_OWNER, tasks.c.log_number)
 )
 _FORGET = Prepared(
     delete(job_logs).where(
@@ -72,24 +107,54 @@ _FIRST_TOO_MANY = Prepared(
     .limit(1)
     .offset(bindparam("kept"))
 )
+
+_KEY = (job_logs.c.incarnation, job_logs.c.source, job_logs.c.number)
+_BEFORE_ALL = ("", "", 0)
+
+
+def _among(taken: Callable[[Column[int]], ColumnElement[bool]]) -> ColumnElement[bool]:
+    """So many lines that were taken then, the oldest first. By key, as thousands may have been
+    taken in one millisecond."""
+    found = job_logs.alias("found")
+    chosen = (
+        select(*(found.c[column.name] for column in _KEY))
+        .where(taken(found.c.taken_at_ms))
+        .order_by(found.c.taken_at_ms)
+        .limit(bindparam("most"))
+    )
+    return tuple_(*_KEY).in_(chosen)
+
+
 _OLDEST = Prepared(
     select(job_logs.c.taken_at_ms)
     .where(job_logs.c.taken_at_ms <= bindparam("until_ms"))
     .order_by(job_logs.c.taken_at_ms)
     .limit(1)
-    .offset(bindparam("skipped"))
 )
-_BACK = Prepared(
+_AHEAD = Prepared(
     select(job_logs.c.taken_at_ms)
-    .where(job_logs.c.taken_at_ms < bindparam("before_ms"))
-    .order_by(job_logs.c.taken_at_ms.desc())
+    .where(job_logs.c.taken_at_ms > bindparam("latest_ms"))
+    .order_by(job_logs.c.taken_at_ms)
     .limit(1)
-    .offset(bindparam("skipped"))
 )
-_EXPIRE = Prepared(delete(job_logs).where(job_logs.c.taken_at_ms <= bindparam("until_ms")))
+_EXPIRE = Prepared(delete(job_logs).where(_among(lambda at_ms: at_ms <= bindparam("until_ms"))))
 _UNTIMED = Prepared(
-    update(job_logs).where(job_logs.c.taken_at_ms == 0).values(taken_at_ms=bindparam("now_ms"))
+    update(job_logs).where(_among(lambda at_ms: at_ms == 0)).values(taken_at_ms=bindparam("now_ms"))
 )
+_AHEAD_TO_NOW = Prepared(
+    update(job_logs)
+    .where(_among(lambda at_ms: at_ms > bindparam("latest_ms")))
+    .values(taken_at_ms=bindparam("now_ms"))
+)
+_AFTER = tuple_(*_KEY) > tuple_(
+    bindparam("owner", type_=Text()),
+    bindparam("by", type_=Text()),
+    bindparam("said", type_=BigInteger()),
+)
+_FURTHER = Prepared(
+    select(*_KEY).where(_AFTER).order_by(*_KEY).limit(1).offset(bindparam("skipped"))
+)
+_REST = Prepared(select(func.count()).select_from(job_logs).where(_AFTER))
 
 
 def add(
@@ -112,20 +177,24 @@ def add(
     return sorted(known)
 
 
-def note(conn: Connection, job_id: str, *, source: str, at_ms: int, level: str, text: str) -> None:
+def note(conn: Connection, job_id: str, said: Line, *, task_id: str | None = None) -> None:
     """Keep one line under the next number of its source; nothing, when there is no such job.
 
-    The caller holds a lock under which alone this source speaks of the job.
+    The caller has changed the job's row, and with `task_id` that of its task: under that lock
+    alone does this source speak of the job.
     """
-    found = _NEXT.row(conn, {"of": job_id, "by": source})
+    if task_id is None:
+        found = _NEXT_OF_JOB.row(conn, {"of": job_id, "by": said.source})
+    else:
+        found = _NEXT_OF_TASK.row(conn, {"of": job_id, "task": task_id, "by": said.source})
     if found is None:
         return
     incarnation, number = found
-    line = Line(source, number, at_ms, level, text)
-    insert_absent(conn, job_logs, [_row(incarnation, job_id, line, now_ms=at_ms)])
+    line = replace(said, number=number)
+    insert_absent(conn, job_logs, [_row(incarnation, job_id, line, now_ms=said.at_ms)])
     if number > LOG_LINES_KEPT:
         up_to = number - LOG_LINES_KEPT
-        _FORGET.change(conn, {"of": incarnation, "by": source, "up_to": up_to})
+        _FORGET.change(conn, {"of": incarnation, "by": said.source, "up_to": up_to})
 
 
 def _row(incarnation: str, job_id: str, line: Line, *, now_ms: int) -> dict[str, str | int]:
@@ -153,21 +222,51 @@ def trim(conn: Connection, incarnation: str, *, kept: int = LOG_LINES_KEPT) -> N
 
 
 def any_expired(conn: Connection, *, until_ms: int) -> bool:
-    return _OLDEST.row(conn, {"until_ms": until_ms, "skipped": 0}) is not None
+    return _OLDEST.row(conn, {"until_ms": until_ms}) is not None
 
 
-def expire(conn: Connection, *, until_ms: int, now_ms: int) -> int:
-    """Forget the oldest of those that were taken by then, as many as go at once."""
-    _UNTIMED.change(conn, {"now_ms": now_ms})  # taken by a program that did not know of it
-    batch = {"until_ms": until_ms, "skipped": EXPIRED_AT_ONCE_MAX - 1}
-    (last_ms,) = _OLDEST.row(conn, batch) or (until_ms,)
-    return _EXPIRE.change(conn, {"until_ms": last_ms})
+def any_ahead(conn: Connection, *, now_ms: int) -> bool:
+    """Whether a line was taken at a time that is yet to come."""
+    return _AHEAD.row(conn, {"latest_ms": now_ms + AHEAD_MAX_MS}) is not None
 
 
-def taken_before(conn: Connection, before_ms: int, *, lines: int) -> int | None:
-    """When the line was taken that so many lines are newer than, back from then; None: fewer."""
-    found = _BACK.row(conn, {"before_ms": before_ms, "skipped": lines})
-    return found[0] if found else None
+def set_right(conn: Connection, *, now_ms: int) -> None:
+    """Give lines the time of now that have none, or one that is yet to come, as many as go at once.
+
+    The first ones were taken by a program that did not know of it, the others before a clock was
+    set back, or by a node whose clock is ahead: they would outlive all others.
+    """
+    batch = {"now_ms": now_ms, "most": EXPIRED_AT_ONCE_MAX}
+    _UNTIMED.change(conn, batch)
+    _AHEAD_TO_NOW.change(conn, {**batch, "latest_ms": now_ms + AHEAD_MAX_MS})
+
+
+def expire(conn: Connection, *, until_ms: int, too_many: int = 0) -> int:
+    """Forget lines that were taken by then, and so many of the oldest in any case; the oldest
+    first, and not more than go at once."""
+    most = EXPIRED_AT_ONCE_MAX
+    gone = _EXPIRE.change(conn, {"until_ms": until_ms, "most": most})
+    more = min(too_many, most) - gone
+    return gone + (_EXPIRE.change(conn, {"until_ms": LATEST_MS, "most": more}) if more > 0 else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    lines: int = 0
+    up_to: tuple[str, str, int] | None = _BEFORE_ALL  # None: that were all
+
+
+def count(conn: Connection, before: Counted, *, most: int) -> Counted:
+    """Count on, so many lines at a time: to count millions takes longer than a statement may."""
+    assert before.up_to is not None
+    incarnation, source, number = before.up_to
+    at = {"owner": incarnation, "by": source, "said": number}
+    further = _FURTHER.row(conn, {**at, "skipped": most - 1})
+    if further is not None:
+        incarnation, source, number = further
+        return Counted(before.lines + most, (incarnation, source, number))
+    [(rest,)] = _REST.rows(conn, at)
+    return Counted(before.lines + rest, None)
 
 
 def last(

@@ -22,6 +22,7 @@ from headrace.model.jobspec import JobSpec
 from headrace.store.engine import insert_new
 from headrace.store.job_rows import JOB_COLUMNS, Job, Pipeline, to_job, to_pipeline
 from headrace.store.prepared import Prepared
+from headrace.store.queue import next_place
 from headrace.store.schema import OPEN_JOB, job_secrets, jobs, pipelines
 from headrace.store.sealed import Sealed, of_job, seal, unseal
 
@@ -108,6 +109,7 @@ def insert_job(
         spec=spec.model_dump(mode="json", exclude={"secrets"}),
         status=JobStatus.CREATED,
         created_at_ms=now_ms,
+        queue_number=next_place(),
     ):
         return False
     conn.execute(insert(pipelines), [_new(job_id, p.number, opening) for p in spec.pipelines])

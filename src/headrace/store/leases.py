@@ -123,6 +123,19 @@ def at_once_ms(conn: Connection, *, now_ms: int) -> int:
     return now_ms if told is None else min(now_ms, told.clock_ms)
 
 
+def lasts_from_ms(conn: Connection, *, now_ms: int) -> int:
+    """From when it counts what somebody wants to last for so long, and the leader ends.
+
+    The clock of the node which was asked (`now_ms`) may be behind the leader's: then it would have
+    ended already. So it counts from the time that the leader last told, if that is later. The
+    leader's clock has gone on since, by a third of the ttl at most while it leads: by so much it
+    may be too short, and by the time in which nobody leads. By as much as the node's clock is ahead
+    of the leader's it is too long; the caller knows whether that does any harm.
+    """
+    told = time_of(conn)
+    return now_ms if told is None else max(now_ms, told.clock_ms)
+
+
 def renew(conn: Connection, term: Term, *, renewals: int, time: LeaderTime | None = None) -> bool:
     """Show that the holder lives, and tell its time. False: the term has ended.
 

@@ -1,11 +1,15 @@
-"""The queue: jobs that were accepted and have no tasks yet, in the order in which they came."""
+"""The queue: jobs that were accepted and have no tasks yet, in the order in which they came.
+
+The order is a number that is written with each job, and not a time: when a clock is set back, jobs
+that come later must not go before those that wait.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, bindparam, func, select
+from sqlalchemy import Connection, ScalarSelect, bindparam, func, select
 
 from headrace.model.job import JobStatus
 from headrace.model.task import ENDED, Lane
@@ -35,12 +39,14 @@ _IS_WAITING = (
     (jobs.c.status == JobStatus.CREATED) | (jobs.c.status == JobStatus.PENDING),
     jobs.c.wanted_cancel == 0,
 )
+# The time decides only between jobs that have no place: a program of long ago accepted them.
+_PLACE = (jobs.c.queue_number, jobs.c.created_at_ms, jobs.c.id)
 _WAITING = Prepared(
     select(jobs.c.id, jobs.c.group_name, jobs.c.waits_for, func.count(pipelines.c.number))
     .outerjoin(pipelines, pipelines.c.job_id == jobs.c.id)
     .where(*_IS_WAITING)
-    .group_by(jobs.c.id, jobs.c.group_name, jobs.c.waits_for, jobs.c.created_at_ms)
-    .order_by(jobs.c.created_at_ms, jobs.c.id)
+    .group_by(*_PLACE, jobs.c.group_name, jobs.c.waits_for)
+    .order_by(*_PLACE)
 )
 _NEEDED = Prepared(
     select(func.count())
@@ -64,8 +70,15 @@ _BUSY = Prepared(
 )
 
 
+def next_place() -> ScalarSelect[int]:
+    """For a job that is written: behind all that are there."""
+    others = jobs.alias("others")
+    return select(func.coalesce(func.max(others.c.queue_number), 0) + 1).scalar_subquery()
+
+
 def waiting(conn: Connection) -> Sequence[Waiting]:
-    """Of all groups, who came first first; ids decide between those of one moment."""
+    """Of all groups, who came first first; between those that came at one moment through several
+    nodes, their times and ids decide."""
     return [Waiting(*row) for row in _WAITING.rows(conn)]
 
 

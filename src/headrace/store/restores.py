@@ -17,6 +17,7 @@ from headrace.store.engine import insert_new
 from headrace.store.job_rows import JOB_COLUMNS, Job, to_job
 from headrace.store.jobs import put_secrets
 from headrace.store.prepared import Prepared
+from headrace.store.queue import next_place
 from headrace.store.schema import job_secrets, jobs, pipelines, tasks
 
 
@@ -101,6 +102,7 @@ def begin_again(
             wanted_cancel=0,
             wanted_savepoint=0,
             created_at_ms=now_ms,
+            queue_number=next_place(),
             started_at_ms=None,
             ended_at_ms=None,
         )

@@ -2,6 +2,8 @@
 
 Columns are of two kinds. What is *wanted* is written by commands, on any node. What *is* is
 written only under a term, or under the claim of an execution. `wanted_*` columns are the first.
+Log lines are neither, nor is the number of a job's last one: any node says that a job is wanted to
+end, and nothing is decided by it.
 """
 
 from __future__ import annotations
@@ -75,12 +77,18 @@ jobs = Table(
     Column(
         "run", Integer, nullable=False, server_default=text("1")
     ),  # each restore is a further one
+    # Its place in the queue: higher than that of every job that was there when it came. A clock
+    # that is set changes none of it. 0: a program accepted it that did not know of it.
+    Column("queue_number", BigInteger, nullable=False, server_default=text("0")),
+    # Of the last log line that coordinators said of it: it counts on when all of them have expired.
+    Column("log_number", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint(f"status IN {one_of(JobStatus)}", name="status"),
     CheckConstraint(
         f"(ended_at_ms IS NULL) = (status NOT IN {one_of(JOB_ENDED)})", name="ended_when_terminal"
     ),
     partial_index("ix_jobs_open", "id", where=f"status NOT IN {one_of(JOB_ENDED)}"),
     Index("ix_jobs_restore_key", "restore_key", unique=True),
+    Index("ix_jobs_queue_number", "queue_number"),
 )
 
 # Values of sensitive options, encrypted. Nothing reads this but an assignment; the transaction that
@@ -280,6 +288,8 @@ tasks = Table(
     Column("failure_cause", Text),  # of the attempt that failed last; `error` is its reason
     # Workers of a pipeline that were lost in a row, without a completed epoch in between.
     Column("losses", Integer, nullable=False, server_default=text("0")),
+    # Of the last log line that coordinators said of it, as that of a job.
+    Column("log_number", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint(f"status IN {one_of(TaskStatus)}", name="status"),
     CheckConstraint(f"lane IN {one_of(Lane)}", name="lane"),
     CheckConstraint(f"kind IN {one_of(TaskKind)}", name="kind"),

@@ -27,7 +27,7 @@ from sqlalchemy import (
 from headrace.model.task import ENDED, OF_TABLES, Lane, TaskKind, TaskStatus
 from headrace.store.prepared import Prepared, Statement, one_of
 from headrace.store.schema import ASSIGNED_TASK, PLANNED_TASK, tasks
-from headrace.store.table_schema import RUNNING_PROCESS, processes
+from headrace.store.table_schema import RUNNING_PROCESS, lake_tables, processes
 from headrace.store.task_rows import COLUMNS, Task, to_task
 
 _OPEN = tasks.c.status.not_in(sorted(ENDED))
@@ -138,15 +138,18 @@ def _open(*columns: Any, where: tuple[Any, ...]) -> Any:
 
 
 def at_work(conn: Connection, *, group: str) -> Sequence[AtWork]:
-    """Every process of the group that has rewrite tasks open, the oldest first."""
+    """Every process of the group that has rewrite tasks open, the oldest first: by when its table
+    was planned, which moves with the clock."""
     mine = (tasks.c.kind == TaskKind.REWRITE, tasks.c.group_name == group)
-    columns = (tasks.c.process_id, tasks.c.table_id, tasks.c.granted, tasks.c.created_at_ms)
+    columns = (tasks.c.process_id, tasks.c.table_id, tasks.c.granted)
     found = _open(*columns, where=mine).c
     granted = func.sum(case((found.granted == 1, 1), else_=0))
+    planned_ms = func.coalesce(lake_tables.c.planned_at_ms, 0)
     grouped = (
         select(found.process_id, found.table_id, granted, func.count())
-        .group_by(found.process_id, found.table_id)
-        .order_by(func.min(found.created_at_ms), found.process_id)
+        .outerjoin(lake_tables, lake_tables.c.id == found.table_id)
+        .group_by(found.process_id, found.table_id, planned_ms)
+        .order_by(planned_ms, found.process_id)
     )
     return [
         AtWork(process, table, group, int(running), int(total) - int(running))
@@ -180,7 +183,8 @@ def open_slots(conn: Connection, *, group: str) -> int:
 
 def _run_ms() -> Statement:
     since_ms, now_ms = (bindparam(name, type_=BigInteger()) for name in ("since_ms", "now_ms"))
-    ended = func.coalesce(tasks.c.ended_at_ms, now_ms)
+    # None has ended after now: before the clock was set back, nobody knows how long ago.
+    ended = case((tasks.c.ended_at_ms < now_ms, tasks.c.ended_at_ms), else_=now_ms)
     began = case((tasks.c.scheduled_at_ms < since_ms, since_ms), else_=tasks.c.scheduled_at_ms)
     spent = func.sum(case((ended > began, ended - began), else_=0))
     return (

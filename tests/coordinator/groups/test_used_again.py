@@ -8,13 +8,17 @@ from sqlalchemy import Connection
 from headrace.api.group_views import group_view
 from headrace.containers.launching import Supports
 from headrace.coordinator.groups.commands import GroupCommands
+from headrace.coordinator.groups.due import DRAIN_MAX_MS
 from headrace.coordinator.options import GroupOptions, Options
 from headrace.errors import BadSetting, LaunchOver, Refused
-from headrace.store import claims, former_launches, groups, resources, workers
+from headrace.store import claims, former_launches, groups, leases, resources
 from headrace.store.engine import reading, writing
+from headrace.store.fence import fenced
+from headrace.store.leases import LeaderTime
 from headrace.views_groups import GroupView
 from tests.coordinator.desk import Desk
 from tests.coordinator.groups.stand import GRACE_S, GROUP, Care, Place, lost
+from tests.fakes import FakeClock
 
 DAY_S = 86_400
 YEAR_MS = 365 * DAY_S * 1000
@@ -110,8 +114,10 @@ def test_a_pause_that_was_written_by_a_clock_far_ahead_is_not_waited_for(
     assert len(place.started) == 1
 
 
-def test_a_drain_that_was_written_by_a_clock_far_ahead_ends(
-    care: Care, place: Place, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.req("L5")
+@pytest.mark.parametrize("ahead_ms", [0, 20 * 60_000, -20 * 60_000, YEAR_MS, -YEAR_MS])
+def test_a_drain_through_a_node_whose_clock_is_wrong_lasts_as_long_as_any(
+    care: Care, place: Place, monkeypatch: pytest.MonkeyPatch, ahead_ms: int
 ) -> None:
     def a_stream(_: Connection, worker: str) -> list[str]:
         return [worker]
@@ -120,11 +126,18 @@ def test_a_drain_that_was_written_by_a_clock_far_ahead_ends(
     care.resource()
     care.look()
     care.register("r1", 1)
-    with writing(care.store) as conn:
-        workers.drain(conn, "w-r1-1", now_ms=care.desk.clock.wall_ms() + YEAR_MS)
-        resources.want_released(conn, "r1")
+    now_ms = care.desk.clock.wall_ms()
+    with fenced(care.store, care.desk.term) as conn:
+        leases.tell_time(conn, care.desk.term, LeaderTime(now_ms, 0))
+    node = FakeClock(wall_ms=now_ms + ahead_ms)
+    commands = GroupCommands(care.store, node, care.desk.ids)
+    commands.drain("w-r1-1")
+    commands.release("r1")
 
     care.look()
+    care.looks(seconds=DRAIN_MAX_MS / 1000)
+    assert place.stopped == []
+    care.looks(seconds=10)
 
     assert place.stopped == [("r1", 1)]
     assert care.read() is None

@@ -12,8 +12,10 @@ from headrace.errors import BadSetting, NotFound, Refused, Unavailable
 from headrace.model.ids import RandomIds
 from headrace.model.tables.status import OptimizingType, ProcessStatus, TableStatus
 from headrace.model.task import Lane, TaskKind, TaskStatus
-from headrace.store import blockers
+from headrace.store import blockers, leases
 from headrace.store.engine import reading
+from headrace.store.fence import Term, fenced
+from headrace.store.leases import LeaderTime
 from headrace.store.task_rows import OfTable
 from tests.coordinator.tables.lakes import Lakes
 from tests.fakes import FakeClock
@@ -198,6 +200,50 @@ def test_a_blocker_is_renewed_under_its_name_and_ends(
     commands.unblock(NAME, "load")
     with pytest.raises(NotFound, match="it may have expired; there are no blockers"):
         commands.unblock(NAME, "load")
+
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def led(store: Engine, term: Term, clock: FakeClock) -> int:
+    """The leader has told its time, which this is."""
+    with fenced(store, term) as conn:
+        leases.tell_time(conn, term, LeaderTime(clock.wall_ms(), 0))
+    return clock.wall_ms()
+
+
+@pytest.mark.req("L5")
+@pytest.mark.parametrize("ahead_ms", [-HOUR_MS, -900_000, 0, 900_000])
+def test_a_table_is_blocked_for_as_long_as_was_asked_whatever_the_clock_of_the_node(
+    store: Engine, lakes: Lakes, led: int, ahead_ms: int
+) -> None:
+    """Longer, if that is ahead: nobody knows then whether somebody leads, or did long ago."""
+    table = lakes.table()
+    node = TableCommands(store, FakeClock(wall_ms=led + ahead_ms), RandomIds())
+
+    taken = node.block(NAME, "load", reason="r", seconds=600).blocker
+
+    assert taken.expires_at_ms == led + max(0, ahead_ms) + 600_000
+    with reading(store) as conn:
+        assert blockers.blocked(conn, now_ms=led + 599_999) == {table}
+    node.block(NAME, "load", reason="r", seconds=600)  # renewed
+
+
+@pytest.mark.req("L5")
+def test_a_dry_plan_is_given_up_by_no_clock_but_the_leaders(
+    store: Engine, lakes: Lakes, led: int
+) -> None:
+    lakes.table()
+    lakes.table("other")
+    behind, ahead = (
+        TableCommands(store, FakeClock(wall_ms=led + by_ms), RandomIds())
+        for by_ms in (-HOUR_MS, HOUR_MS)
+    )
+    waits = behind.plan(NAME, None)
+    ahead.plan("headrace.db.other", None)
+
+    assert behind.dry_plan(NAME, waits).status is TaskStatus.PLANNED
 
 
 @pytest.mark.parametrize(

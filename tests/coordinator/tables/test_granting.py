@@ -11,6 +11,7 @@ from headrace.coordinator.tables.granting import PASSED_OVER_S, Grants
 from headrace.model.tables.schedule import quota_limit
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import ENDED, Claim, Lane, TaskKind, TaskStatus
+from headrace.store import table_tasks
 from headrace.store.engine import writing
 from headrace.store.schema import tasks as task_rows
 from headrace.store.table_schema import lake_tables
@@ -22,6 +23,7 @@ from tests.coordinator.tables.rounds import Rounds
 SLOTS = 4
 HALF = 2  # the share of a table with a quota of 0.5
 MANY = 9
+DAY_MS = 24 * 3_600_000
 
 both = pytest.mark.parametrize("break_quota", [False, True])
 
@@ -94,6 +96,38 @@ def test_tables_share_the_slots(rounds: Rounds) -> None:
     one, other = rewriting(rounds, "a", quota=1.0), rewriting(rounds, "b", quota=1.0)
     grant(rounds)
     assert (granted(rounds, one), granted(rounds, other)) == (HALF, HALF)
+
+
+@pytest.mark.req("L5")
+def test_who_was_planned_first_goes_first_whatever_a_clock_was_set_to(rounds: Rounds) -> None:
+    now_ms = rounds.clock.wall_ms()
+    first, second = rewriting(rounds, "first"), rewriting(rounds, "second")
+    with writing(rounds.desk.store) as conn:
+        # Its tasks were made before the clock was set back; due times were moved since.
+        mine = task_rows.c.table_id == first
+        conn.execute(update(task_rows).where(mine).values(created_at_ms=now_ms + DAY_MS))
+        for table, planned_ms in ((first, now_ms - 9_000), (second, now_ms)):
+            planned = update(lake_tables).where(lake_tables.c.id == table)
+            conn.execute(planned.values(planned_at_ms=planned_ms))
+        found = table_tasks.at_work(conn, group="default")
+
+    assert [each.table_id for each in found] == [first, second]
+
+
+@pytest.mark.req("L5")
+def test_what_ran_before_a_clock_was_set_back_does_not_count_until_it_comes_there_again(
+    rounds: Rounds,
+) -> None:
+    table, now_ms = rewriting(rounds, "t", 2), rounds.clock.wall_ms()
+    with writing(rounds.desk.store) as conn:
+        ran = update(task_rows).where(task_rows.c.table_id == table)
+        for number, began_ms in enumerate((now_ms - 3_000, now_ms + DAY_MS)):
+            times = {"scheduled_at_ms": began_ms, "ended_at_ms": began_ms + 1_000}
+            done = {"status": TaskStatus.SUCCESS, **times}
+            conn.execute(ran.where(task_rows.c.number == number).values(done))
+        found = table_tasks.run_ms(conn, [table], since_ms=now_ms - 60_000, now_ms=now_ms)
+
+    assert found == {table: 1_000}
 
 
 def test_pipelines_hold_slots_too(rounds: Rounds) -> None:

@@ -209,7 +209,8 @@ class GroupCommands:
 
         def work(conn: Connection) -> Drained:
             known_worker(conn, worker_id)
-            changed = workers.drain(conn, worker_id, now_ms=self._clock.wall_ms())
+            since_ms = leases.lasts_from_ms(conn, now_ms=self._clock.wall_ms())
+            changed = workers.drain(conn, worker_id, now_ms=since_ms)
             return Drained(known_worker(conn, worker_id), changed)
 
         return in_tx(self._engine, work, stop=self._stopping)

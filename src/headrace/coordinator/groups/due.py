@@ -33,6 +33,7 @@ class Due:
         grace_s = options.auto_restart.grace_ms / 1000
         self._look_every_s = min(LOOK_INTERVAL_S, grace_s / LOOKS_PER_GRACE)
         self._look_at_s: dict[str, float] = {}
+        self._drains_seen_ms: dict[str, int] = {}  # by resource: when it was first found draining
         self._lands_until_s: dict[str, float] | None = None
 
     def of(self, conn: Connection, found: Sequence[Resource]) -> list[tuple[Resource, What]]:
@@ -51,7 +52,7 @@ class Due:
         if self._lands_until_s is None:  # whoever led before may have asked for any of these
             until_s = self._clock.monotonic_s() + LANDS_MAX_S
             self._lands_until_s = dict.fromkeys(known, until_s)
-        for times in (self._look_at_s, self._lands_until_s):
+        for times in (self._look_at_s, self._lands_until_s, self._drains_seen_ms):
             for gone in set(times) - known:
                 del times[gone]
 
@@ -83,9 +84,12 @@ class Due:
         if worker is None:
             return True
         if worker.drain_since_ms == 0:
+            self._drains_seen_ms.pop(resource.id, None)
             return False
-        # As far ahead it was written by a leader whose clock was wrong.
-        late = abs(self._clock.wall_ms() - worker.drain_since_ms) > DRAIN_MAX_MS
+        # A node may have been asked for it whose clock is ahead: it began when we saw it, at least.
+        now_ms = self._clock.wall_ms()
+        seen_ms = self._drains_seen_ms.setdefault(resource.id, now_ms)
+        late = now_ms - min(worker.drain_since_ms, seen_ms) > DRAIN_MAX_MS
         return late or not claims.held_by(conn, worker.id)
 
     def may_land(self, resource: Resource) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
@@ -20,13 +20,13 @@ from headrace.store import (
     savepoints,
     table_tasks,
 )
+from headrace.store.job_logs import Counted
 
 log = logging.getLogger(__name__)
 
 TASKS_INTERVAL_S = 60.0  # after a look for ended tasks that found none: it reads all of them
 COUNT_INTERVAL_S = 60.0  # between two counts of all log lines
 NOTHING_IS_OLD_MS = 0  # before all times
-LATEST_MS = 2**62  # later than any line, also after the clock was set back
 COUNTED_AT_ONCE = 50_000  # log lines in one statement, which must end long before the ttl
 
 
@@ -81,7 +81,8 @@ class Expiry:
     def reconcile(self, conn: Connection, key: str) -> None:
         kept = self._kept[key]
         gone = kept.expire(conn, until_ms=self._until_ms(conn, kept))
-        log.info("expired", extra={"what": key, "count": gone})
+        if gone:
+            log.info("expired", extra={"what": key, "count": gone})
 
     def _until_ms(self, conn: Connection, kept: _Kept) -> int:
         """Before when a thing must have ended to be old enough."""
@@ -90,38 +91,43 @@ class Expiry:
         return NOTHING_IS_OLD_MS if until_ms < leases.set_ahead_at_ms(conn) else until_ms
 
     def _any_lines_expired(self, conn: Connection, *, until_ms: int) -> bool:
-        until_ms = max(until_ms, self._lines.too_many_until_ms(conn))
-        return job_logs.any_expired(conn, until_ms=until_ms)
+        too_many = self._lines.count_on(conn)
+        ahead = job_logs.any_ahead(conn, now_ms=self._clock.wall_ms())
+        return too_many > 0 or ahead or job_logs.any_expired(conn, until_ms=until_ms)
 
     def _expire_lines(self, conn: Connection, *, until_ms: int) -> int:
-        until_ms = max(until_ms, self._lines.known_until_ms)
-        return job_logs.expire(conn, until_ms=until_ms, now_ms=self._clock.wall_ms())
+        job_logs.set_right(conn, now_ms=self._clock.wall_ms())
+        gone = job_logs.expire(conn, until_ms=until_ms, too_many=self._lines.too_many)
+        self._lines.went(gone)
+        return gone
 
 
 class _LineCount:
-    """Up to when there are more log lines than are kept of all jobs.
+    """How many log lines there are beyond those that are kept of all jobs.
 
-    To count millions takes longer than a statement may. So it goes back from the newest, some
-    lines in each pass, and begins anew now and then.
+    Some are counted in each pass, and it begins anew now and then.
     """
 
     def __init__(self, clock: Clock, *, most: int) -> None:
         self._clock, self._most = clock, most
-        self.known_until_ms = 0
-        self._counted, self._back_to_ms = 0, LATEST_MS
+        self.too_many = 0  # as far as is known
+        self._counted = Counted()
         self._next_s = clock.monotonic_s()
 
-    def too_many_until_ms(self, conn: Connection) -> int:
-        """0: there are not too many, as far as is known. One step of the count, if it is due."""
+    def count_on(self, conn: Connection) -> int:
+        """One step of the count, if it is due; how many lines are too many."""
         now_s = self._clock.monotonic_s()
         if now_s < self._next_s:
-            return self.known_until_ms
-        step = min(COUNTED_AT_ONCE, self._most - self._counted)
-        found_ms = job_logs.taken_before(conn, self._back_to_ms, lines=step)
-        if found_ms is not None and self._counted + step < self._most:
-            self._counted, self._back_to_ms = self._counted + step + 1, found_ms
-            return self.known_until_ms
-        self.known_until_ms = found_ms or 0
-        self._counted, self._back_to_ms = 0, LATEST_MS
-        self._next_s = now_s + COUNT_INTERVAL_S
-        return self.known_until_ms
+            return self.too_many
+        self._counted = job_logs.count(conn, self._counted, most=COUNTED_AT_ONCE)
+        if self._counted.up_to is None:
+            self.too_many = max(0, self._counted.lines - self._most)
+            self._counted, self._next_s = Counted(), now_s + COUNT_INTERVAL_S
+        return self.too_many
+
+    def went(self, lines: int) -> None:
+        """So many are gone, the oldest. While it counts, they may not have been counted yet: better
+        too few go than too many, and the next count finds the rest."""
+        self.too_many = max(0, self.too_many - lines)
+        counted = self._counted.lines
+        self._counted = replace(self._counted, lines=max(0, counted - lines))

@@ -1,6 +1,7 @@
 """Workers that fell silent: unregister, then requeue what they held (T5).
 
-What one was given and never said to hold goes to others sooner: nobody has begun it.
+What one was given and never said to hold goes to others sooner: nothing of it is recorded, even if
+it was begun (see `worker_lost`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.attempts import attempt_failed, give_back
+from headrace.coordinator.attempts import worker_lost
 from headrace.coordinator.roster import Roster
 from headrace.model.task import FailureCause, TaskStatus
 from headrace.store import claims, tasks, workers
@@ -54,25 +55,16 @@ class Workers:
     def reconcile(self, conn: Connection, key: str) -> None:
         if not self.due(conn, key):
             return  # it spoke, or registered anew, since we looked
+        silent_s, now_ms = self._roster.silent_for_s(key), self._clock.wall_ms()
         if not self._roster.expired(key) and workers.is_registered(conn, key):
             for task in self._unanswered(conn, key):
-                give_back(conn, task)
+                error = f"worker {key} did not say within {silent_s:.0f} s that it holds it"
+                worker_lost(conn, task, error, cause=FailureCause.LOST, now_ms=now_ms)
             return
-        silent_s = self._roster.silent_for_s(key)
         if workers.unregister(conn, key):
             log.warning("worker lost", extra={"worker": key, "silent_s": round(silent_s)})
             self._roster.forget(key)
-        now_ms = self._clock.wall_ms()
         # Its own only, so that a broken row of one worker keeps back nobody else's tasks.
         for task in claims.assigned_to(conn, [key])[:REQUEUE_MAX]:
-            if task.status is TaskStatus.SCHEDULED:  # never said to hold, so never begun
-                give_back(conn, task)
-                continue
-            attempt_failed(
-                conn,
-                task,
-                f"worker {task.worker_id} is gone (no word from it for {silent_s:.0f} s)",
-                cause=FailureCause.LOST,
-                retry=True,
-                now_ms=now_ms,
-            )
+            error = f"worker {task.worker_id} is gone (no word from it for {silent_s:.0f} s)"
+            worker_lost(conn, task, error, cause=FailureCause.LOST, now_ms=now_ms)

@@ -151,7 +151,8 @@ class TableCommands:
             for task in lake_lists.open_plans(conn, table_id=table.id, most=DRY_PLANS_MAX):
                 if _is_dry(task) and task.payload.get("at_least") == at_least:
                     return task.id
-            _check_room(conn, now_ms=self._clock.wall_ms())
+            now_ms = self._clock.wall_ms()
+            _check_room(conn, now_ms=leases.at_once_ms(conn, now_ms=now_ms))
             tasks.plan(
                 conn,
                 task_id=task_id,
@@ -160,7 +161,7 @@ class TableCommands:
                 group=table.group,
                 payload={"dry": True, "at_least": at_least, "retry_times": 0},
                 of=OfTable(table.id),
-                now_ms=self._clock.wall_ms(),
+                now_ms=leases.lasts_from_ms(conn, now_ms=now_ms),
             )
             wake.notify(conn)
             return task_id
@@ -188,7 +189,8 @@ class TableCommands:
 
         def work(conn: Connection) -> Blocked:
             table = _locked(conn, identifier)
-            now_ms = self._clock.wall_ms()
+            # Through a node whose clock is ahead it lasts longer, and can be taken back.
+            now_ms = leases.lasts_from_ms(conn, now_ms=self._clock.wall_ms())
             holding = [each.name for each in blockers.of(conn, table.id, now_ms=now_ms)]
             if name not in holding and len(holding) >= BLOCKERS_MAX:
                 raise Refused(

@@ -1,6 +1,8 @@
 """Log lines have an age of their own: they outlive the other rows of their job, and then expire.
+Jobs and tasks remember the number of the last one that coordinators said of them.
 
-A program before this one takes lines down without their time; the leader's expiry makes up for it.
+A program before this one takes lines down without their time, and counts by those that are kept;
+the leader's expiry makes up for the one, and whoever counts next for the other.
 """
 
 from __future__ import annotations
@@ -25,3 +27,6 @@ def upgrade() -> None:
     earlier = sa.case((lines.c.at_ms < now_ms, lines.c.at_ms), else_=now_ms)
     op.execute(sa.update(lines).values(taken_at_ms=earlier))
     op.create_index("ix_job_logs_taken_at_ms", "job_logs", ["taken_at_ms"])
+    for table in ("jobs", "tasks"):
+        none = sa.Column("log_number", sa.BigInteger(), nullable=False, server_default=sa.text("0"))
+        op.add_column(table, none)
