@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -66,12 +67,16 @@ def _further(
     client: Client, job: str, found: LogList, wanted: Interrupts, clock: Clock
 ) -> Iterator[LogList]:
     """What comes after the first lines, until the job has ended or a stop is wanted."""
+    from headrace.cli.calls import leavable
+    from headrace.cli.interrupts import Stopped
     from headrace.errors import LogsGone, Unavailable
 
     quiet, away, heard_s = 0, False, clock.monotonic_s()
     while quiet < QUIET_LOOKS and not wanted.wait(POLL_S):
         try:
-            found = client.logs(job, after=found.cursor)
+            found = leavable(partial(client.logs, job, after=found.cursor), wanted=wanted)
+        except Stopped:
+            return
         except LogsGone as error:  # nothing more will come
             typer.echo(str(error), err=True)
             return
