@@ -256,14 +256,14 @@ def _interval_ms(task: Task) -> int:
     return 1000 * int(task.payload.get("retry_interval_s", 0))
 
 
-def may_succeed_later(conn: Connection, task: Task) -> bool:
+def may_succeed_later(conn: Connection, task: Task, cause: FailureCause) -> bool:
     """Whether an error that is permanent by itself is worth another attempt all the same.
 
     A pipeline that has completed an epoch worked with these very options: whoever took its target
     or its rights away may give them back. One that has not says its mistake at once; what it left
-    prepared is settled (D3).
+    prepared is settled (D3). A store that is older than its targets does not grow younger (E7).
     """
-    if task.kind is not TaskKind.PIPELINE:
+    if task.kind is not TaskKind.PIPELINE or cause is FailureCause.STORE_OLDER:
         return False
     return place_of(conn, task).pipeline.epoch > OPENING_EPOCH
 
