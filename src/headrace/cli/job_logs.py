@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.asking import Ask, asks
-from headrace.cli.context import Context
+from headrace.cli.context import AT_LEAST, Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,8 @@ def logs(
         str,
         typer.Argument(
             metavar="JOB",
-            help="Its id, or how it begins; or its incarnation, as `job history` has it.",
+            help=f"Its id, or how it begins: {AT_LEAST}; or its incarnation, as `job history` "
+            "has it.",
         ),
     ],
     tail: Annotated[
