@@ -223,7 +223,18 @@ def _of(job_id: str) -> str:
     return f"/v1/jobs/{quote(job_id, safe='')}"
 
 
+def check_address(url: str) -> None:
+    """Refuse one that holds a name or a password, without repeating it: addresses are shown, in
+    errors, logs and lists."""
+    if "@" in url:
+        raise BadSetting(
+            "a coordinator address holds a user name or a password (before the '@'), and no "
+            "coordinator asks for one: write http://HOST:PORT; the token goes into HEADRACE_TOKEN"
+        )
+
+
 def _checked(url: str) -> str:
+    check_address(url)
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL as error:

@@ -116,6 +116,10 @@ class Context:
 
 
 def urls_of(text: str) -> list[str]:
+    """The addresses that were typed. What can't be shown in a message is refused here."""
+    from headrace.client import check_address
+
+    check_address(text)
     return [url.strip() for url in text.split(",") if url.strip()]
 
 
