@@ -22,6 +22,7 @@ from headrace.client_groups import GroupCalls
 from headrace.client_tables import TableCalls
 from headrace.clock import SystemClock
 from headrace.errors import (
+    ID_PREFIX_MIN,
     BadSetting,
     CoordinatorUnavailable,
     HeadraceError,
@@ -50,7 +51,8 @@ ROUNDS_MAX = 3  # how often each address is tried for one call
 ROUND_PAUSE_S = 0.2
 ERROR_TEXT_MAX = 200  # characters of an answer that is not ours
 HISTORY_SHOWN = 100  # runs, when nobody says how many
-_ID_PREFIX = re.compile("[0-9a-f]{4,31}")  # of an id that was made: 32 digits
+ID_DIGITS = 32  # of an id that was made
+_ID_PREFIX = re.compile(f"[0-9a-fA-F]{{{ID_PREFIX_MIN},{ID_DIGITS}}}")
 
 V = TypeVar("V", bound=View)
 
@@ -109,11 +111,16 @@ class Client(TableCalls, GroupCalls):
     def full_id(self, kind: str, typed: str) -> str:
         """The one id that begins so; `typed` as it is, when none does or it is no such beginning.
 
-        `kind`: job, worker or resource.
+        `kind`: job, worker or resource. Ids that are made have small letters, and may be typed in
+        large ones; one that somebody chose with large letters wins.
         """
-        if _ID_PREFIX.fullmatch(typed) is None:
+        prefix = typed.lower()
+        whole = len(typed) == ID_DIGITS and typed == prefix
+        if whole or _ID_PREFIX.fullmatch(typed) is None:
             return typed
-        query = urlencode({"kind": kind, "prefix": typed})
+        if typed != prefix and self._is_known(kind, typed):
+            return typed
+        query = urlencode({"kind": kind, "prefix": prefix})
         try:
             found = self._call(IdList, "GET", f"/v1/ids?{query}").ids
         except NotFound:  # an older coordinator, to which an id is an id
@@ -128,6 +135,14 @@ class Client(TableCalls, GroupCalls):
                     f"more than one {kind} begins with {typed!r}: {', '.join(found)}; type more "
                     "of it"
                 )
+
+    def _is_known(self, kind: str, key: str) -> bool:
+        calls = {"job": self.job, "worker": self.worker, "resource": self.resource}
+        try:
+            calls[kind](key)
+        except NotFound:
+            return False
+        return True
 
     def job(self, job_id: str) -> JobView:
         return self._call(JobView, "GET", _of(job_id))
@@ -208,7 +223,18 @@ def _of(job_id: str) -> str:
     return f"/v1/jobs/{quote(job_id, safe='')}"
 
 
+def check_address(url: str) -> None:
+    """Refuse one that holds a name or a password, without repeating it: addresses are shown, in
+    errors, logs and lists."""
+    if "@" in url:
+        raise BadSetting(
+            "a coordinator address holds a user name or a password (before the '@'), and no "
+            "coordinator asks for one: write http://HOST:PORT; the token goes into HEADRACE_TOKEN"
+        )
+
+
 def _checked(url: str) -> str:
+    check_address(url)
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL as error:

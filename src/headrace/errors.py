@@ -40,6 +40,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+ID_PREFIX_MIN = 4  # characters of an id that commands take for the whole of it
+TYPED_BY_PREFIX = frozenset({"job", "worker", "resource or worker"})  # as errors call them
+
 
 class HeadraceError(Exception):
     """Base of every error raised by headrace."""
@@ -74,7 +77,12 @@ class NotFound(Refused):
         self.kind, self.key = kind, key
         if way_out is None and kind == "job":
             way_out = "`headrace job list` shows what runs, `headrace job history` what has ended"
-        super().__init__(f"there is no {kind} {key!r}{f'; {way_out}' if way_out else ''}")
+        said = [f"there is no {kind} {key!r}", *([way_out] if way_out else ())]
+        if kind in TYPED_BY_PREFIX and len(key) < ID_PREFIX_MIN:
+            said.append(
+                f"commands take the beginning of an id, at least {ID_PREFIX_MIN} characters of it"
+            )
+        super().__init__("; ".join(said))
 
 
 class LogsGone(NotFound):

@@ -72,6 +72,7 @@ class SavepointView(View):
     written: dict[str, int] = Field(default_factory=dict[str, int])  # rows, by sink
     made_at_ms: int
     expires_at_ms: int | None = None
+    refused: str | None = None  # why a restore is refused for now
 
 
 class SavepointDeleted(View):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -41,7 +44,31 @@ def served(
     coordinator = Coordinator(options, CLOCK, RandomIds())
     # The name under which a client of this machine would reach it.
     with TestClient(make_app(coordinator, token=token), base_url=LOOPBACK) as client:
+        listed = listed_statuses(client, token)
+        client.event_hooks = {"response": [partial(check_listed, listed)]}
         yield client
+
+
+Listed = Mapping[tuple[str, str], Collection[str]]
+
+
+def listed_statuses(client: TestClient, token: str | None) -> Listed:
+    """What /openapi.json says that a route may answer with, by method and path."""
+    shown = {"Authorization": f"Bearer {token}"} if token else {}
+    return {
+        (method.upper(), path): operation["responses"].keys()
+        for path, operations in client.get("/openapi.json", headers=shown).json()["paths"].items()
+        for method, operation in operations.items()
+    }
+
+
+def check_listed(listed: Listed, answer: Any) -> None:
+    """Whatever any test makes a route answer has to be listed."""
+    method, path = answer.request.method, answer.request.url.raw_path.decode().partition("?")[0]
+    for (known, template), statuses in listed.items():
+        if known == method and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path):
+            assert str(answer.status_code) in statuses, f"{method} {template}"
+            return
 
 
 @pytest.fixture(scope="module")

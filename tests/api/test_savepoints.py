@@ -8,12 +8,12 @@ import pytest
 from fastapi.testclient import TestClient
 
 from headrace.model.jobspec import JobSpec, PluginSpec
-from headrace.model.task import Claim, Lane
+from headrace.model.task import Claim, FailureCause, Lane
 from headrace.protocol.messages import Held, Report, Seen
 from tests.api.conftest import eventually
 from tests.api.test_jobs import error_of, submission
 from tests.api.test_workers import register, status, sync
-from tests.coordinator.specs import ROWS, planned, prepared
+from tests.coordinator.specs import ROWS, failed, planned, prepared
 from tests.coordinator.streaming import done, saved, streaming, with_source
 
 
@@ -174,3 +174,29 @@ def test_a_pipeline_that_may_read_other_rows_the_second_time_is_labelled(api: Te
         "Jdbc-1: what it reads may change between two reads of the same slice"
     )
     assert shown(api, "/v1/jobs/plain")["pipelines"][0]["repeatable"] is True
+
+
+@pytest.mark.req("E7")
+def test_no_restore_is_advised_while_the_store_is_older_than_its_targets(api: TestClient) -> None:
+    worker = Worker(api)
+    api.post("/v1/jobs", json=submission(streaming(), job_id="mine"))
+    claim = worker.claims("mine")
+    worker.says(claim, *epoch(claim, 1))
+    older = failed(claim, "the store is older", retry=False, cause=FailureCause.STORE_OLDER)
+    worker.says(claim, older)
+    eventually(lambda: status(api, "mine") == "FAILED")
+
+    kept = shown(api, "/v1/jobs/mine")["savepoint"]
+    assert (kept["kind"], kept["refused"]) == ("checkpoint", "the store is older than its targets")
+    answer = api.post("/v1/jobs", json=submission(streaming(), job_id="mine", submission_key="b"))
+    assert (answer.status_code, "--restore" in answer.text) == (422, False)
+
+
+def test_what_failed_otherwise_may_be_restored(api: TestClient) -> None:
+    worker = Worker(api)
+    api.post("/v1/jobs", json=submission(streaming(), job_id="mine"))
+    claim = worker.claims("mine")
+    worker.says(claim, *epoch(claim, 1), failed(claim, "the disk is full"))
+    eventually(lambda: status(api, "mine") == "FAILED")
+
+    assert shown(api, "/v1/jobs/mine")["savepoint"]["refused"] is None

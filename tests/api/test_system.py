@@ -331,15 +331,24 @@ def test_every_route_lists_its_errors_in_the_form_in_which_they_come(shared: Tes
     for path, method, operation in found:
         errors = {int(status): said for status, said in operation["responses"].items()}
         errors = {status: said for status, said in errors.items() if status >= 400}
-        expected = [403, 503]
+        expected = [403, 408, 431, 503]
         expected += [401] if path != "/health" else []
-        expected += [404] if "{" in path else []
-        expected += [408, 413, 415, 422] if method not in {"get", "head"} else []
+        named = "{" in path or (method, path) in {("post", "/v1/jobs"), ("get", "/v1/tables")}
+        expected += [404] if named else []
+        expected += [413, 415, 422] if method not in {"get", "head"} else []
         expected += [422] if "parameters" in operation else []
         assert set(errors) == set(expected), (method, path)
         for said in errors.values():
             shape = said["content"]["application/json"]["schema"]
             assert shape == {"$ref": "#/components/schemas/Error"}
+
+
+def test_what_is_named_elsewhere_than_in_a_path_may_be_missing_and_that_is_listed(
+    shared: TestClient,
+) -> None:
+    """The client of all these tests compares each answer with what is listed of its route."""
+    assert shared.post("/v1/jobs", json=submission(restore="nope")).status_code == 404
+    assert shared.get("/v1/tables?catalog=nope").status_code == 404
 
 
 def test_what_the_schema_of_errors_says_is_what_comes(shared: TestClient) -> None:

@@ -7,6 +7,7 @@ import json
 import httpx2
 import pytest
 
+from headrace.cli.context import urls_of
 from headrace.client import ROUNDS_MAX, Client
 from headrace.errors import (
     BadSetting,
@@ -124,3 +125,14 @@ def test_what_is_no_coordinator_is_said_to_be_none() -> None:
 def test_an_address_that_is_no_url_is_refused_with_the_form(url: str) -> None:
     with pytest.raises(BadSetting, match="is not a URL"):
         Client([url])
+
+
+@pytest.mark.parametrize(
+    "holding", ["http://u:{}@a:1", "http://{}@a:1", "http://u:{}@a:port", "u:{}@a:1"]
+)
+def test_a_password_in_an_address_is_refused_and_not_repeated(holding: str) -> None:
+    url = holding.format("secret")
+    for refusing in (lambda: Client([url]), lambda: urls_of(f"http://b:1,{url}")):
+        with pytest.raises(BadSetting, match="the token goes into HEADRACE_TOKEN") as refused:
+            refusing()
+        assert "secret" not in str(refused.value)

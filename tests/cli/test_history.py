@@ -20,7 +20,7 @@ from tests.cli import stand_in
 from tests.cli.machine import Coordinators, job_view, pipeline_view, wait_until
 from tests.cli.test_jobs import always, invoke
 from tests.cli.test_run import Commands, up
-from tests.cli.test_watch import Silent
+from tests.cli.test_watch import Said
 from tests.fakes import FakeClock
 
 pytestmark = pytest.mark.timeout(900)
@@ -159,7 +159,7 @@ def test_a_job_whose_state_went_before_it_was_looked_at_is_seen_to_its_end() -> 
     there = Coordinators(a=lambda _: httpx2.Response(200, json=next(views)))
     client, clock = Client(["http://a:1"], transport=there.transport()), FakeClock()
     with interrupts(lambda: None) as wanted:
-        seen = Watch(client, "j1", Silent(), lambda: None, clock=clock).until_ended(wanted)
+        seen = Watch(client, "j1", Said(), lambda: None, clock=clock).until_ended(wanted)
 
     assert (seen.status, seen.cleaned, seen.pipelines[0].rows_out) == ("FINISHED", True, 1_000_000)
 

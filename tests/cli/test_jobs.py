@@ -194,6 +194,45 @@ def test_what_is_no_beginning_of_an_id_is_asked_for_as_it_stands(typed: str) -> 
     assert json.loads(shown)["id"] == typed
 
 
+def some(*known: str) -> Answer:
+    """As `ids`, and knows no other job."""
+    begun = ids(*known)
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        named = request.url.path.split("/")[3:]
+        if named and named[0] not in known:
+            return httpx2.Response(404, json=error_body("NotFound", f"there is no job {named}"))
+        return begun(request)
+
+    return answer
+
+
+@pytest.mark.parametrize("typed", [FIRST[:4].upper(), FIRST.upper()], ids=["a part", "all"])
+def test_an_id_may_be_typed_in_large_letters(typed: str) -> None:
+    shown = invoke(some(FIRST, SECOND), "job", "show", typed, output="json")
+    assert json.loads(shown)["id"] == FIRST
+
+
+def test_an_id_that_somebody_chose_in_large_letters_wins() -> None:
+    chosen = FIRST[:4].upper()
+    shown = invoke(some(chosen, FIRST), "job", "show", chosen, output="json")
+    assert json.loads(shown)["id"] == chosen
+
+
+@pytest.mark.parametrize("command", ["show", "cancel", "savepoint", "logs", "checkpoints"])
+def test_help_says_how_much_of_an_id_is_enough(command: str) -> None:
+    answer = CliRunner().invoke(app, ["job", command, "--help"], terminal_width=200)
+    assert "at least 4 characters" in " ".join(answer.output.split())
+
+
+@pytest.mark.parametrize("kind", ["job", "worker", "resource or worker"])
+def test_too_little_of_an_id_is_told_how_much_is_enough(kind: str) -> None:
+    enough = "commands take the beginning of an id, at least 4 characters of it"
+    assert str(NotFound(kind, "b34", way_out="look")).endswith(f"'b34'; look; {enough}")
+    assert enough not in str(NotFound(kind, "b34e"))
+    assert enough not in str(NotFound("table", "b34"))
+
+
 def test_a_coordinator_that_knows_no_beginnings_is_asked_for_the_id_as_it_stands() -> None:
     def older(request: httpx2.Request) -> httpx2.Response:
         if request.url.path == "/v1/ids":

@@ -59,6 +59,21 @@ def test_rows_of_the_time_before_are_no_speed() -> None:
     assert lines_of(text)[-1].endswith("pipeline 1 · running · 5,050 rows · 10 rows/s · epoch 3")
 
 
+def test_rows_are_those_of_the_fullest_sink() -> None:
+    """As its execution counts them: neither their sum, nor something between."""
+    text = io.StringIO()
+    pipeline = pipeline_view(
+        "FINISHED",
+        rows_out=1010,
+        written={"big": 1000, "small": 10},
+        commits={"big": {}, "small": {}},
+    )
+    lines = Lines(Console(file=text, width=200), FakeClock())
+    lines.job(JobView.model_validate(job_view("FINISHED", pipelines=[pipeline])))
+
+    assert " · 1,000 rows · " in text.getvalue()
+
+
 @pytest.mark.parametrize(
     ("status", "epoch", "shown"), [("FINISHED", 2, 1), ("FINISHED", 1, 0), ("RUNNING", 2, 2)]
 )
@@ -181,7 +196,8 @@ def test_rows_never_run_backwards_nor_beyond_what_is_expected() -> None:
         shown.append((progress.tasks[0].completed, progress.tasks[0].total))
 
     assert shown == [(100, 1000), (900, 1000)] + [(1000, 1000)] * 4
-    committed = pipeline_view(rows_out=1200, commits={"a": {}, "b": {}}, progress=None)
+    written = {"a": 600, "b": 600}
+    committed = pipeline_view(rows_out=1200, written=written, progress=None)
     bars.job(JobView.model_validate(job_view(pipelines=[committed])))
     assert progress.tasks[0].completed == 1000, "two sinks hold the same rows"
     bars.job(seen(400, expected=500))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -41,7 +42,9 @@ class Commands:
         java.parent.mkdir(parents=True)
         java.write_text(FAKE_JAVA)
         java.chmod(0o755)
-        self._env = environment(JAVA_HOME=str(folder / "jdk"), PYTHONPATH=str(ROOT))
+        self._env = environment(
+            JAVA_HOME=str(folder / "jdk"), PYTHONPATH=f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+        )
         self._started: list[Started] = []
 
     def job_file(self, rows: int) -> str:
@@ -178,6 +181,26 @@ def test_a_failing_job_is_left_within_20_s_and_what_is_left_of_it_is_said(
     assert commands.children() == []
 
 
+@pytest.mark.parametrize(
+    ("rows", "seen"), [(stand_in.WAITS, "running"), (stand_in.UNSETTLED, "the job fails")]
+)
+def test_a_run_whose_coordinator_is_paused_is_left_within_20_s(
+    commands: Commands, rows: int, seen: str
+) -> None:
+    """It takes every question and answers none, also the one that is under way."""
+    running = commands.run(rows)
+    running.says(seen)
+    (coordinator,) = commands.children("coordinator")
+    os.kill(coordinator, signal.SIGSTOP)
+    asked_s = CLOCK.monotonic_s()
+    running.process.send_signal(signal.SIGTERM)
+    running.ends(75)
+
+    assert CLOCK.monotonic_s() - asked_s < RUN_ENDS_MAX_S
+    assert re.search("no coordinator answered for [5-9] s; job .* was asked to cancel", running.err)
+    assert commands.children() == []
+
+
 def test_a_failed_attempt_is_told_while_the_job_goes_on(commands: Commands) -> None:
     done = commands.run(stand_in.RETRIED).ends(0)
 
@@ -303,8 +326,6 @@ def test_what_is_up_stops_within_its_limits_and_its_job_goes_on_at_the_next(
     assert CLOCK.monotonic_s() - asked_s < UP_IDLE_ENDS_MAX_S
 
 
-@pytest.mark.crash
-@pytest.mark.matrix
 def test_a_worker_whose_coordinator_is_paused_ends_within_10_s_of_a_signal(
     commands: Commands,
 ) -> None:

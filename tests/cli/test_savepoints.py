@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 from headrace.cli.context import Context
 from headrace.cli.main import app
+from headrace.cli.summary import moment
 from headrace.errors import BadSetting, JobFailed, Refused
 from tests.cli import stand_in
 from tests.cli.machine import (
@@ -38,6 +39,7 @@ SAVED = {
     "written": {"Console-1": 1000, "Console-2": 500},
     "made_at_ms": 1_700_000_003_000,
     "expires_at_ms": None,
+    "refused": None,
 }
 CHECKPOINT = {
     "pipeline": 1,
@@ -206,6 +208,21 @@ def test_a_failed_job_is_shown_with_its_last_checkpoint() -> None:
     shown = invoke(always(200, job_view("FAILED", savepoint=kept)), "job", "show", "j1")
 
     assert "its last checkpoint is kept: epoch 7, 1 position, 1,500 rows written" in shown
+    assert "`headrace run JOB_FILE --restore j1`" in shown
+
+
+@pytest.mark.req("E7")
+def test_a_restore_that_would_be_refused_is_not_advised() -> None:
+    older = "the store is older than its targets"
+    kept = {**SAVED, "kind": "checkpoint", "expires_at_ms": 1_700_000_000_000, "refused": older}
+    shown = invoke(always(200, job_view("FAILED", savepoint=kept)), "job", "show", "j1")
+
+    assert (
+        f"its last checkpoint is kept until {moment(1_700_000_000_000)}: epoch 7, 2 positions, "
+        "1,500 rows written; a restore is refused as long as the store is older than its targets, see "
+        "how-to/back-up-and-restore-the-store"
+    ) in shown
+    assert "--restore" not in shown
 
 
 @pytest.fixture

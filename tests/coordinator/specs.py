@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 
 from headrace.model.jobspec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
-from headrace.model.task import Claim
+from headrace.model.task import Claim, FailureCause
 from headrace.protocol.messages import (
     EpochCompleted,
     EpochPlanned,
@@ -100,10 +100,14 @@ def settled(claim: Claim, *aborted: int, completed: Sequence[EpochCompleted] = (
 
 
 def failed(
-    claim: Claim, error: str = "it broke", *, retry: bool = True, final: bool = False
+    claim: Claim,
+    error: str = "it broke",
+    *,
+    retry: bool = True,
+    cause: FailureCause = FailureCause.ERROR,
 ) -> TaskEnded:
     return TaskEnded(
-        seq=next(_numbers), claim=claim, outcome="FAILED", error=error, retry=retry, final=final
+        seq=next(_numbers), claim=claim, outcome="FAILED", error=error, retry=retry, cause=cause
     )
 
 

@@ -434,7 +434,9 @@ def test_after_a_completed_epoch_a_permanent_error_counts_as_any_other(desk: Des
 def test_what_no_progress_speaks_against_is_not_tried_again(desk: Desk) -> None:
     """Else a job whose store is older than its targets would be tried again, and told late."""
     job, claim = running(desk, a_stream())
-    desk.report("w1", failed(claim, "the store is older", retry=False, final=True))
+    desk.report(
+        "w1", failed(claim, "the store is older", retry=False, cause=FailureCause.STORE_OLDER)
+    )
     desk.passes()
 
     assert desk.task(claim.task).attempt == 1

@@ -11,6 +11,7 @@ import pytest
 from headrace.connectors.connector import Mark, check_given_up, check_spender
 from headrace.errors import Refused, StoreOlderThanTarget, Unavailable
 from headrace.model.epoch import EpochAt, EpochStatus
+from headrace.model.task import FailureCause
 from headrace.protocol.messages import EpochCompleted, EpochPlanned
 from headrace.protocol.payloads import OpenEpoch, Plan, Restore, Settled, Slice
 from headrace.worker.sinks import failure_of
@@ -122,7 +123,7 @@ def test_a_restore_does_not_step_over_rows_that_the_store_does_not_know(
 
     end = Flow(tmp_path, [Numbers(total=9)], [sink]).run(restore)
 
-    assert (end.outcome, end.retry, end.final) == ("FAILED", False, True)
+    assert (end.outcome, end.retry, end.cause) == ("FAILED", False, FailureCause.STORE_OLDER)
     assert "holds epoch 3, and" in (end.error or "")
     assert {step for step, _ in sink.did} <= {"sweep"}
 
@@ -245,7 +246,7 @@ def test_settling_gives_no_epoch_up_at_a_target_that_knows_more(tmp_path: Path, 
 
     end = Flow(tmp_path, [Numbers()], [sink]).run(after(2, left(3, PLANNED)), settle=True)
 
-    assert (end.outcome, end.retry, end.final) == ("FAILED", False, True)
+    assert (end.outcome, end.retry, end.cause) == ("FAILED", False, FailureCause.STORE_OLDER)
     assert sink.did == []
 
 
@@ -263,7 +264,7 @@ def test_settling_gives_no_epoch_up_whose_rows_are_below_an_abort(tmp_path: Path
 
     end = Flow(tmp_path, [Numbers()], [sink]).run(after(2, *was_open), settle=True)
 
-    assert (end.outcome, end.retry, end.final) == ("FAILED", False, True)
+    assert (end.outcome, end.retry, end.cause) == ("FAILED", False, FailureCause.STORE_OLDER)
     assert "table t holds epoch 3 with rows" in (end.error or "")
     assert sink.did == [("abort", 3)]
 

@@ -12,8 +12,11 @@ from pydantic import JsonValue
 
 from headrace.errors import Refused
 from headrace.model.epoch import EpochStatus
+from headrace.model.jobspec import PipelineSpec, PluginSpec
 from headrace.protocol.messages import EpochCompleted, EpochPlanned, EpochPrepared
 from headrace.protocol.payloads import OpenEpoch, Plan, Restore, Settled, Slice
+from headrace.worker.execution import Execution
+from headrace.worker.pipeline import writes_what_it_reads
 from tests.worker.flow import Counted, Flow, Lists, Numbers
 from tests.worker.leader import BOUND_S, eventually
 
@@ -48,6 +51,68 @@ def test_each_epoch_is_staged_prepared_committed_and_completed_in_order(tmp_path
     ]
     assert [r.ready for r in flow.of(EpochPrepared)] == [(), (), ("source",)]
     assert sink.closed == 3
+
+
+@pytest.mark.parametrize(
+    ("sources", "expected"),
+    [
+        ([Numbers()], [1, 2, 3]),
+        ([Numbers(known=False)], [None, None, None]),
+        ([Numbers("a"), Numbers("b")], [None, None, None]),
+    ],
+)
+def test_rows_are_expected_only_where_as_many_are_written_as_are_read(
+    tmp_path: Path, sources: list[Numbers], expected: list[int | None]
+) -> None:
+    told: list[int | None] = []
+    begun: list[Execution] = []
+
+    def look(step: str, _epoch: int) -> None:
+        eventually(lambda: bool(begun))
+        if step == "stage":
+            told.append(begun[0].progress.rows_expected)
+
+    flow = Flow(tmp_path, sources, [Lists(look=look)])
+    begun.append(flow.begin())
+    flow.end(begun[0])
+
+    assert told == expected
+
+
+class Selecting:
+    has_conditions = True
+
+
+class Renaming:
+    has_conditions = False
+
+
+@pytest.mark.parametrize(
+    ("transforms", "inputs", "foreseen"),
+    [
+        ((), ("t",), True),
+        ((Renaming(),), ("u0",), True),
+        ((Selecting(),), ("u0",), False),
+        ((Renaming(), Selecting()), ("u1",), False),
+        ((Renaming(),), ("t", "u0"), False),
+    ],
+)
+def test_a_transform_that_may_change_the_number_of_rows_leaves_none_to_expect(
+    transforms: tuple[Any, ...],
+    inputs: tuple[str, ...],
+    foreseen: bool,  # noqa: FBT001
+) -> None:
+    pipeline = PipelineSpec(
+        number=1,
+        sources=(PluginSpec(name="s", plugin="FakeSource", output="t"),),
+        transforms=tuple(
+            PluginSpec(name=f"t{n}", plugin="Sql", inputs=("t",), output=f"u{n}")
+            for n, _ in enumerate(transforms)
+        ),
+        sinks=(PluginSpec(name="sink", plugin="Console", inputs=inputs),),
+    )
+
+    assert writes_what_it_reads(pipeline, transforms) is foreseen
 
 
 @pytest.mark.parametrize("known", [True, False])

@@ -37,10 +37,13 @@ CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}
 # Those that are answered before a route is reached; the others are of the error tree.
 AT_THE_DOOR: Mapping[int, tuple[str, type[HeadraceError]]] = {
     403: ("It came under a foreign name, or from a web page of another place", Refused),
-    408: ("Its body did not come in time", Unavailable),
+    408: ("Its head or its body did not come in time", Unavailable),
     413: ("Its body is too large", Refused),
     415: ("Its body is not application/json", Refused),
+    431: ("Its head is too large", Refused),
 }
+# Routes that are given the name of something elsewhere than in their path: `restore`, `catalog`.
+NAMING = frozenset({("POST", "/v1/jobs"), ("GET", "/v1/tables")})
 MEANINGS = {
     401: "No token was shown, or another one",
     404: "There is no such thing",
@@ -73,21 +76,23 @@ def _tell_errors(operation: dict[str, Any], path: str, method: str) -> None:
     answers = operation["responses"]
     answers.pop("422", None)  # as the frame would say it
     takes = "parameters" in operation or "requestBody" in operation
-    for status in _statuses(path, reads=method in READING, takes=takes):
+    names = "{" in path or (method, path) in NAMING
+    for status in _statuses(path, reads=method in READING, takes=takes, names=names):
         answers[str(status)] = {"description": _meaning(status), "content": CONTENT}
 
 
-def _statuses(path: str, *, reads: bool, takes: bool) -> Iterator[int]:
+def _statuses(path: str, *, reads: bool, takes: bool, names: bool) -> Iterator[int]:
     if path not in OPEN_PATHS:
         yield 401
     yield 403
-    if "{" in path:
+    if names:
         yield 404
+    yield 408
     if not reads:
-        yield from (408, 413, 415)
+        yield from (413, 415)
     if takes or not reads:
         yield 422
-    yield 503
+    yield from (431, 503)
 
 
 def _meaning(status: int) -> str:

@@ -42,6 +42,7 @@ KINDS: Mapping[EpochKind, str] = {
     EpochKind.COMPLETED: "completed",
 }
 OVER = PIPELINE_ENDED | PIPELINE_ENDING  # no further attempt of it begins
+STORE_IS_OLDER = "the store is older than its targets"  # E7
 RESTORABLE = frozenset({JobStatus.SAVEPOINT_DONE, JobStatus.FAILED, JobStatus.CANCELED})
 
 
@@ -221,6 +222,7 @@ def _savepoint_view(made: Savepoint, retention: Retention) -> SavepointView:
         written=dict(made.written),
         made_at_ms=made.made_at_ms,
         expires_at_ms=made.made_at_ms + retention.savepoint_expire_ms,
+        refused=STORE_IS_OLDER if made.store_is_older else None,
     )
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headrace.errors import BadSetting
+from headrace.errors import ID_PREFIX_MIN, BadSetting
 
 if TYPE_CHECKING:
     from httpx2 import BaseTransport
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.config import Settings
 
 DEFAULT_GROUP = "default"
+AT_LEAST = f"at least {ID_PREFIX_MIN} characters"  # of an id that is not typed to its end
 WIDTH_ELSEWHERE = 200  # characters
 HOME_MODE = 0o700  # store and logs may name what only their owner should read
 
@@ -115,6 +116,10 @@ class Context:
 
 
 def urls_of(text: str) -> list[str]:
+    """The addresses that were typed. What can't be shown in a message is refused here."""
+    from headrace.client import check_address
+
+    check_address(text)
     return [url.strip() for url in text.split(",") if url.strip()]
 
 

@@ -10,6 +10,7 @@ from headrace.model.job import JobStatus
 from headrace.model.task import TaskKind
 from headrace.views import AttemptView, CleanupView, JobView, SavepointView
 
+HOW_TO_RESTORE_A_STORE = "how-to/back-up-and-restore-the-store"  # a page of the documentation
 GOES: Mapping[str, str] = {
     CleanupStep.STATE: "its state",
     CleanupStep.TARGETS: "what it marked and staged at its sinks",
@@ -119,6 +120,11 @@ def savepoint_line(view: JobView, made: SavepointView) -> str:
     positions = f"{len(made.sources)} position{'' if len(made.sources) == 1 else 's'}"
     rows = f"{sum(made.written.values()):,} rows written"
     until = f" until {moment(made.expires_at_ms)}" if made.expires_at_ms is not None else ""
+    if made.refused:
+        return (
+            f"{kept}{until}: epoch {made.epoch}, {positions}, {rows}; a restore is refused as long "
+            f"as {made.refused}, see {HOW_TO_RESTORE_A_STORE}"
+        )
     return (
         f"{kept}: epoch {made.epoch}, {positions}, {rows}; go on{until} with "
         f"`headrace run JOB_FILE --restore {view.id}`"

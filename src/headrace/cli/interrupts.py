@@ -17,6 +17,10 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 EXIT_OFFSET = 128  # a shell's way to say "ended by signal n"
 
 
+class Stopped(Exception):
+    """A stop was wanted while something was waited for."""
+
+
 class Interrupts:
     def __init__(self, at_once: Callable[[], None]) -> None:
         self._at_once = at_once
@@ -32,6 +36,11 @@ class Interrupts:
         if self._number is None:
             select.select([self._readable], [], [], seconds)
         return self._number is not None
+
+    def check(self, seconds: float) -> None:
+        """Wait; Stopped as soon as a stop is wanted."""
+        if self.wait(seconds):
+            raise Stopped
 
     def pause(self, seconds: float) -> None:
         """Wait between two looks while stopping: what was wanted is known by now."""

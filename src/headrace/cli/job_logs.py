@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from headrace.cli.asking import Ask, asks
-from headrace.cli.context import Context
+from headrace.cli.context import AT_LEAST, Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +34,8 @@ def logs(
         str,
         typer.Argument(
             metavar="JOB",
-            help="Its id, or how it begins; or its incarnation, as `job history` has it.",
+            help=f"Its id, or how it begins: {AT_LEAST}; or its incarnation, as `job history` "
+            "has it.",
         ),
     ],
     tail: Annotated[
@@ -66,12 +68,16 @@ def _further(
     client: Client, job: str, found: LogList, wanted: Interrupts, clock: Clock
 ) -> Iterator[LogList]:
     """What comes after the first lines, until the job has ended or a stop is wanted."""
+    from headrace.cli.calls import leavable
+    from headrace.cli.interrupts import Stopped
     from headrace.errors import LogsGone, Unavailable
 
     quiet, away, heard_s = 0, False, clock.monotonic_s()
     while quiet < QUIET_LOOKS and not wanted.wait(POLL_S):
         try:
-            found = client.logs(job, after=found.cursor)
+            found = leavable(partial(client.logs, job, after=found.cursor), wanted=wanted)
+        except Stopped:
+            return
         except LogsGone as error:  # nothing more will come
             typer.echo(str(error), err=True)
             return

@@ -52,7 +52,7 @@ def find_place(
 ) -> Place:
     cli.log_to_stderr()
     settings = cli.settings(home=home)
-    there = coordinator
+    there = ",".join(urls_of(coordinator)) if coordinator is not None else None
     if there is None:
         found = upfile.find(settings.home, lambda url: cli.client([url], settings))
         there = found.address if found else None

@@ -8,7 +8,7 @@ import typer
 
 from headrace.cli import job_logs
 from headrace.cli.asking import Ask, asks, now_ms, show_all
-from headrace.cli.context import Context
+from headrace.cli.context import AT_LEAST, Context
 from headrace.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -23,12 +23,15 @@ DELETE = "delete"
 HISTORY_SHOWN = 100  # runs
 HISTORY_MAX = 1000  # runs
 
-JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="Its id, or how it begins.")]
+JobArgument = Annotated[
+    str, typer.Argument(metavar="JOB", help=f"Its id, or how it begins: {AT_LEAST}.")
+]
 SavepointArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="[delete] JOB",
-        help="A job to stop; after the word `delete` one whose savepoint is to go.",
+        help="A job to stop; after the word `delete` one whose savepoint is to go. Its id, or how "
+        f"it begins: {AT_LEAST}.",
     ),
 ]
 
@@ -47,7 +50,9 @@ def list_jobs(ask: Ask) -> None:
 @asks
 def history(
     ask: Ask,
-    job: Annotated[str | None, typer.Argument(metavar="JOB", help="Only this one.")] = None,
+    job: Annotated[
+        str | None, typer.Argument(metavar="JOB", help=f"Only this one; {AT_LEAST} of its id.")
+    ] = None,
     status: Annotated[
         str | None, typer.Option(help="Only what ended so, e.g. FAILED.", metavar="STATUS")
     ] = None,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.cli import exits
+from headrace.cli.calls import leavable
 from headrace.cli.context import DEFAULT_GROUP
 from headrace.cli.interrupts import Interrupts
 from headrace.cli.serve import command
@@ -33,7 +34,7 @@ WORKER_START_MAX_S = 600.0  # the first start fetches some 60 MB of jars
 # While nobody waits: the first worker that stops has Java write its archive.
 WORKER_STOP_MAX_S = 120.0
 COORDINATOR_STOP_MAX_S = 15.0
-COORDINATOR_SHARE_S = 5.0  # of the time that both have when somebody waits
+COORDINATOR_SHARE_S = 4.0  # of the time that both have when somebody waits
 HEARTBEAT_TIMEOUT_S = 20.0  # no network between them, so less patience than usual
 RESTARTS_MAX = 3  # of each child
 POLL_S = 0.1
@@ -42,10 +43,6 @@ LOG_LINES_SHOWN = 5
 LOGGER = " headrace."  # marks our own lines in a log that Spark writes to as well
 
 Tell = Callable[[str], None]  # what is being waited for, in a few words
-
-
-class Stopped(Exception):
-    """A stop was wanted while something was waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,7 @@ class Machine:
         def registered() -> bool:
             tell(self._what_the_worker_does())
             try:
-                known = client.workers()
+                known = leavable(client.workers, wanted=wanted)
             except Unavailable:  # the coordinator may just be starting again; the wait has a limit
                 return False
             return self.pids.get("worker") in {worker.pid for worker in known}
@@ -207,8 +204,7 @@ class Machine:
     ) -> None:
         deadline_s = self._clock.monotonic_s() + limit_s
         while not done():
-            if wanted.wait(POLL_S):
-                raise Stopped
+            wanted.check(POLL_S)
             self.supervise()
             if self._clock.monotonic_s() > deadline_s:
                 child = self._children[name]

@@ -45,8 +45,8 @@ class Seen:
 
 
 def _rows_committed(pipeline: PipelineView) -> int:
-    """At one sink. The sum of all is known, and a bar is about the rows that are read."""
-    return pipeline.rows_out // max(1, len(pipeline.commits))
+    """At the fullest sink, as its execution counts them."""
+    return max(pipeline.written.values(), default=pipeline.rows_out)
 
 
 def _last_with_rows(pipeline: PipelineView) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import typer
 
 from headrace.cli.context import Context
-from headrace.cli.interrupts import interrupts
-from headrace.cli.local import Stopped
+from headrace.cli.interrupts import Stopped, interrupts
 from headrace.cli.progress import display
 from headrace.cli.watch import Watch, has_ended
 from headrace.client import Client, JobView

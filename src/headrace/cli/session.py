@@ -7,16 +7,17 @@ exit before he may read his numbers.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
 
+from headrace.cli.calls import leavable
 from headrace.cli.context import DEFAULT_GROUP
 from headrace.cli.ending import left_lines, what_remains
-from headrace.cli.interrupts import Interrupts, interrupts
-from headrace.cli.local import Machine, Shape, Stopped
+from headrace.cli.interrupts import Interrupts, Stopped, interrupts
+from headrace.cli.local import Machine, Shape
 from headrace.cli.progress import display
 from headrace.cli.watch import POLL_S, Display, Watch
 from headrace.client import Client, JobView
@@ -26,8 +27,11 @@ from headrace.model.jobspec import JobSpec
 
 NAMES_SHOWN = 3  # of earlier jobs
 SETTLE_MAX_S = 20.0  # for the targets of a job that has ended, before what runs it is stopped
-SETTLE_HURRY_MAX_S = 2.0  # the same when somebody wants to leave, and is promised 20 s
-STOP_MAX_S = 11.0  # for all processes to end after a signal; 20 s are promised with the job's end
+# From a signal to the end of all processes 20 s are promised while a job fails, of which
+# LEAVE_FAILING_MAX_S are for the job; with these there are 2 s left for the command's own end.
+EARLIER_MAX_S = 1.0  # to look after jobs of earlier runs
+SETTLE_HURRY_MAX_S = 2.0  # as SETTLE_MAX_S, when somebody wants to leave
+STOP_MAX_S = 10.0  # for all processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +106,22 @@ def settle(
     remains. Most jobs leave nothing that can't wait, and are not held up."""
     view, stopping = ended, wanted.wait(0)
     until_s = clock.monotonic_s() + limit_s
+
+    def answer(call: Callable[[str], JobView]) -> JobView:
+        left_s = until_s - clock.monotonic_s()
+        return leavable(lambda: call(ended.id), wanted=None if stopping else wanted, limit_s=left_s)
+
     try:
-        view = client.settle_job(ended.id)
+        view = answer(client.settle_job)
         while _is_settling(view, clock, left_s := until_s - clock.monotonic_s()) and left_s > 0:
             shown.doing("settling its targets")
-            if not stopping and wanted.wait(POLL_S):
-                break
             if stopping:
                 wanted.pause(POLL_S)
-            view = client.job(ended.id)
+            else:
+                wanted.check(POLL_S)
+            view = answer(client.job)
+    except Stopped:
+        pass  # what remains is said, and done by others
     except Unavailable as error:
         shown.note(f"its targets could not be settled now: {error}")
     if (remains := what_remains(view)) is not None:
@@ -131,16 +142,17 @@ def _run_on(
 ) -> Ended:
     try:
         client = machine.start(wanted, shown.doing)
+        earlier = _tell_of_earlier(leavable(client.jobs, wanted=wanted), shown)
     except Stopped:
         return Ended(None, wanted.exit_code)
-    earlier = _tell_of_earlier(client, shown)
     # Before the worker is up, so that it finds the job with its first question.
 
     def look_after() -> None:
         for line in (*machine.new_output(), *machine.supervise()):
             shown.note(line)
 
-    job = _submitted(client, order, shown)
+    if (job := _submitted(client, order, wanted, shown)) is None:
+        return Ended(None, wanted.exit_code)
     watch = Watch(client, job.id, shown, look_after, clock=clock)
 
     def run() -> JobView:
@@ -160,21 +172,41 @@ def run_there(order: Order, client: Client, console: Console, clock: Clock) -> G
     """Run a job on coordinators and workers that somebody else keeps."""
     with interrupts(lambda: None) as wanted:
         with display(console, clock) as shown:
-            job = _submitted(client, order, shown)
-            watch = Watch(client, job.id, shown, lambda: None, clock=clock)
-            ended = _carry_through(
-                lambda: watch.until_ended(wanted),
-                watch,
-                wanted,
-                shown,
-                save=order.is_endless,
-                goes_on=f"its coordinator goes on with it, see `headrace job show {job.id}`",
-            )
+            ended = _run_at(client, order, wanted, shown, clock)
         yield ended
 
 
-def _submitted(client: Client, order: Order, display: Display) -> JobView:
-    view = submit(client, order, display.note)
+def _run_at(
+    client: Client, order: Order, wanted: Interrupts, shown: Display, clock: Clock
+) -> Ended:
+    if (job := _submitted(client, order, wanted, shown)) is None:
+        return Ended(None, wanted.exit_code)
+    watch = Watch(client, job.id, shown, lambda: None, clock=clock)
+    return _carry_through(
+        lambda: watch.until_ended(wanted),
+        watch,
+        wanted,
+        shown,
+        save=order.is_endless,
+        goes_on=f"its coordinator goes on with it, see `headrace job show {job.id}`",
+    )
+
+
+def _submitted(
+    client: Client, order: Order, wanted: Interrupts, display: Display
+) -> JobView | None:
+    """The job; None: a stop was wanted before anybody answered."""
+    notes: list[str] = []
+    try:
+        view = leavable(lambda: submit(client, order, notes.append), wanted=wanted)
+    except Stopped:
+        display.note(
+            "left before a coordinator answered: the job may have been submitted; see "
+            "`headrace job list`"
+        )
+        return None
+    for text in notes:
+        display.note(text)
     if order.is_endless:
         display.note(f"job {view.id} runs until it is stopped; Ctrl-C stops it with a savepoint")
     return view
@@ -215,8 +247,7 @@ def _saved(watch: Watch, wanted: Interrupts, display: Display) -> JobView | None
         return watch.cancel(wanted)
 
 
-def _tell_of_earlier(client: Client, display: Display) -> list[str]:
-    earlier = client.jobs()
+def _tell_of_earlier(earlier: Sequence[JobView], display: Display) -> list[str]:
     for view in earlier[:NAMES_SHOWN]:
         display.note(f"job {view.id} ({view.name}) of an earlier run goes on as well")
     if len(earlier) > NAMES_SHOWN:
@@ -228,7 +259,8 @@ def _tell_of_unfinished(client: Client, earlier: list[str], display: Display) ->
     if not earlier:
         return
     try:
-        left = {view.id for view in client.jobs()} & set(earlier)
+        jobs = leavable(client.jobs, limit_s=EARLIER_MAX_S)
+        left = {view.id for view in jobs} & set(earlier)
     except Unavailable:  # it is only a note: how our own job ended must still be told
         left = set(earlier)
     for job_id in sorted(left)[:NAMES_SHOWN]:

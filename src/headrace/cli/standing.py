@@ -8,8 +8,8 @@ import typer
 
 from headrace.cli import upfile
 from headrace.cli.context import Context
-from headrace.cli.interrupts import Interrupts, interrupts
-from headrace.cli.local import Machine, Shape, Stopped
+from headrace.cli.interrupts import Interrupts, Stopped, interrupts
+from headrace.cli.local import Machine, Shape
 from headrace.cli.progress import display
 from headrace.client import Client
 from headrace.clock import SystemClock

@@ -10,8 +10,9 @@ from typing import TypeVar
 
 import typer
 
+from headrace.cli.calls import leavable
 from headrace.cli.context import Context
-from headrace.cli.interrupts import interrupts
+from headrace.cli.interrupts import Stopped, interrupts
 from headrace.cli.progress import display
 from headrace.cli.table_text import about_process, doing
 from headrace.client import Client
@@ -97,11 +98,13 @@ def _until(
     end_s = clock.monotonic_s() + limit_s
     with interrupts(lambda: None) as wanted, display(cli.stderr(), clock) as shown:
         while clock.monotonic_s() < end_s:
-            text, found = look()
-            if found is not None:
-                return found
-            shown.doing(text)
-            if wanted.wait(POLL_S):
+            try:
+                text, found = leavable(look, wanted=wanted)
+                if found is not None:
+                    return found
+                shown.doing(text)
+                wanted.check(POLL_S)
+            except Stopped:
                 shown.note(left)
-                raise typer.Exit(wanted.exit_code)
+                raise typer.Exit(wanted.exit_code) from None
     raise Unavailable(late)

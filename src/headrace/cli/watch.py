@@ -6,10 +6,11 @@ A coordinator that is away is waited for, within a limit: the job goes on withou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from enum import Enum
 from typing import Literal, Protocol
 
+from headrace.cli.calls import CallLeft, leavable
 from headrace.cli.interrupts import Interrupts
-from headrace.cli.local import Stopped
 from headrace.client import Client, JobView
 from headrace.clock import Clock
 from headrace.errors import CoordinatorUnavailable, Unavailable
@@ -19,10 +20,20 @@ from headrace.model.task import TaskKind
 POLL_S = 0.2
 COORDINATOR_AWAY_MAX_S = 600.0
 LEAVE_MAX_S = 60.0  # for a job to end that was asked to; a savepoint waits for its last epoch
-LEAVE_FAILING_MAX_S = 7.0  # for one that fails: 20 s are promised until all processes are gone
+LEAVE_FAILING_MAX_S = 5.0  # for one that fails: 20 s are promised until all processes are gone
 LEAVE_SILENCE_MAX_S = 8.0  # a coordinator that was killed is back by then, if it comes back
 
 Way = Literal["cancel", "savepoint"]  # to end a job: as its command is called
+
+
+class Asked(Enum):
+    """Whether the job was asked to end."""
+
+    NO = "was NOT asked {wish}, and goes on"
+    UNANSWERED = "was asked {wish}, and whether that arrived is not known"
+    YES = "was asked {wish}"
+
+
 WISHES: Mapping[Way, str] = {"cancel": "to cancel", "savepoint": "for a savepoint"}
 
 
@@ -43,12 +54,11 @@ def has_ended(view: JobView) -> bool:
 
 
 def is_failing(view: JobView) -> bool:
-    """Whether something of it failed, and waits to be tried again or to be settled: its end may
-    take long. An attempt that runs ends like any other, whatever the one before it failed of."""
-    if view.status == JobStatus.FAILING:
-        return True
-    attempts = [p.attempt for p in view.pipelines if p.attempt is not None and p.attempt.error]
-    return any(not at.running or at.kind == TaskKind.SETTLE for at in attempts)
+    """Whether something of it failed and no epoch was completed since, or is being settled: its
+    end may take long, also that of the attempt which runs now."""
+    attempts = [p.attempt for p in view.pipelines if p.attempt is not None]
+    failed = any(at.error or at.kind == TaskKind.SETTLE for at in attempts)
+    return view.status == JobStatus.FAILING or failed
 
 
 class Watch:
@@ -74,12 +84,11 @@ class Watch:
     def until_ended(self, wanted: Interrupts) -> JobView:
         """The job as it ended. Raises Stopped as soon as a stop is wanted."""
         while True:  # ends with the job, a wish to stop, or COORDINATOR_AWAY_MAX_S of silence
-            view = self._look()
+            view = self._look(wanted=wanted)
             if view is not None and has_ended(view):
                 return view
             self._supervise()
-            if wanted.wait(POLL_S):
-                raise Stopped
+            wanted.check(POLL_S)
 
     def cancel(self, wanted: Interrupts) -> JobView | None:
         """Cancel it and wait for its end; None when it had not ended in time: one that fails is
@@ -95,42 +104,58 @@ class Watch:
 
     def _leave(self, wanted: Interrupts, way: Way, ask: Callable[[str], JobView]) -> JobView | None:
         began_s = heard_s = self._clock.monotonic_s()
-        asked = False
-        while self._clock.monotonic_s() < began_s + self._leave_max_s():
-            asked = asked or self._ask(ask)
-            view = self._look()
+        asked, silent_s = Asked.NO, 0.0
+        while (left_s := self._left_s(began_s, heard_s)) > 0:
+            if (
+                asked is not Asked.YES
+                and (latest := self._ask(ask, limit_s=left_s)) is not Asked.NO
+            ):
+                asked = latest
+            view = self._look(limit_s=self._left_s(began_s, heard_s))
             if view is not None and has_ended(view):
                 return view
-            if view is not None:
-                heard_s = self._clock.monotonic_s()
-            elif self._clock.monotonic_s() - heard_s > LEAVE_SILENCE_MAX_S:
-                raise self._nobody_answers(way, asked=asked)
             self._supervise()
             wanted.pause(POLL_S)
-        return None
+            now_s = self._clock.monotonic_s()
+            heard_s, silent_s = (heard_s, now_s - heard_s) if view is None else (now_s, 0.0)
+        if asked is Asked.YES and silent_s < LEAVE_SILENCE_MAX_S:
+            return None
+        raise self._nobody_answers(way, asked, silent_s)
+
+    def _left_s(self, began_s: float, heard_s: float) -> float:
+        """How long it is still waited for: for its end, and for any answer."""
+        until_s = min(began_s + self._leave_max_s(), heard_s + LEAVE_SILENCE_MAX_S)
+        return until_s - self._clock.monotonic_s()
 
     def _leave_max_s(self) -> float:
         failing = self.last is not None and is_failing(self.last)
         return LEAVE_FAILING_MAX_S if failing else LEAVE_MAX_S
 
-    def _nobody_answers(self, way: Way, *, asked: bool) -> CoordinatorUnavailable:
-        wish = WISHES[way]
-        done = f"was asked {wish}" if asked else f"was NOT asked {wish}, and goes on"
+    def _nobody_answers(self, way: Way, asked: Asked, silent_s: float) -> CoordinatorUnavailable:
+        done = asked.value.format(wish=WISHES[way])
+        why = f"no coordinator answered for {silent_s:.0f} s"
+        if not silent_s:
+            why = "a coordinator answers, but takes no wishes now"
         return CoordinatorUnavailable(
-            f"no coordinator answered for {LEAVE_SILENCE_MAX_S:.0f} s; job {self._job_id} {done}. "
+            f"{why}; job {self._job_id} {done}. "
             f"When one is back: `headrace job {way} {self._job_id}`"
         )
 
-    def _ask(self, ask: Callable[[str], JobView]) -> bool:
+    def _ask(self, ask: Callable[[str], JobView], *, limit_s: float) -> Asked:
         try:
-            ask(self._job_id)
+            leavable(lambda: ask(self._job_id), limit_s=limit_s)
+        except CallLeft:
+            return Asked.UNANSWERED
         except Unavailable:
-            return False
-        return True
+            return Asked.NO
+        return Asked.YES
 
-    def _look(self) -> JobView | None:
+    def _look(
+        self, *, wanted: Interrupts | None = None, limit_s: float | None = None
+    ) -> JobView | None:
+        """None: nobody answers, or not within the limit. Stopped as soon as a stop is wanted."""
         try:
-            view = self._client.job(self._job_id)
+            view = leavable(lambda: self._client.job(self._job_id), wanted=wanted, limit_s=limit_s)
         except Unavailable as error:
             self._note_absence(error)
             return None

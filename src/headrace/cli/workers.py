@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli.asking import Ask, asks, now_ms, show_all, show_one
+from headrace.cli.context import AT_LEAST
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -15,11 +16,14 @@ NO_WORKERS = "no workers"
 LINES_SHOWN = 100
 LINES_MAX = 1000
 
-WorkerArgument = Annotated[str, typer.Argument(metavar="WORKER", help="Its id, or how it begins.")]
+WorkerArgument = Annotated[
+    str, typer.Argument(metavar="WORKER", help=f"Its id, or how it begins: {AT_LEAST}.")
+]
 NamedArgument = Annotated[
     str,
     typer.Argument(
-        metavar="WORKER|RESOURCE", help="The id of a worker or of a resource, or how it begins."
+        metavar="WORKER|RESOURCE",
+        help=f"The id of a worker or of a resource, or how it begins: {AT_LEAST}.",
     ),
 ]
 

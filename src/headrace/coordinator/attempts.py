@@ -40,7 +40,8 @@ log = logging.getLogger(__name__)
 
 KEY_AWAY_PAUSE_MS = 2_000  # until a task is given again whose secrets could not be decrypted
 # Attempts of a task that count for nothing: given back before anybody said to hold them, or by a
-# worker that left in good order, postponed, or forgiven. After so many a lost worker counts in any case.
+# worker that left in good order, postponed, or forgiven. After so many a lost worker counts in
+# any case.
 GIVEN_BACK_MAX = 20
 SETTLE_PAUSE_MS = 2_000  # after the first try at settling an epoch; doubled after each
 SETTLE_PAUSE_MAX_MS = 60_000
@@ -288,14 +289,14 @@ def _interval_ms(task: Task) -> int:
     return 1000 * int(task.payload.get("retry_interval_s", 0))
 
 
-def may_succeed_later(conn: Connection, task: Task) -> bool:
+def may_succeed_later(conn: Connection, task: Task, cause: FailureCause) -> bool:
     """Whether an error that is permanent by itself is worth another attempt all the same.
 
     A pipeline that has completed an epoch worked with these very options: whoever took its target
     or its rights away may give them back. One that has not says its mistake at once; what it left
-    prepared is settled (D3).
+    prepared is settled (D3). A store that is older than its targets does not grow younger (E7).
     """
-    if task.kind is not TaskKind.PIPELINE:
+    if task.kind is not TaskKind.PIPELINE or cause is FailureCause.STORE_OLDER:
         return False
     return place_of(conn, task).pipeline.epoch > OPENING_EPOCH
 

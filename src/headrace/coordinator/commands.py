@@ -42,12 +42,12 @@ CAN_NOT_SAVE = {
     JobStatus.PENDING: _NOT_BEGUN,
     JobStatus.CANCELING: "it is being canceled, which beats a savepoint",
     JobStatus.FAILING: (
-        "it keeps its last checkpoint; once it is FAILED, go on with "
-        "`headrace run JOB_FILE --restore {job}`"
+        "it keeps its last checkpoint; once it is FAILED, `headrace job show {job}` says how to go "
+        "on"
     ),
     JobStatus.FAILED: (
-        "it has ended, and keeps its last checkpoint if it had one; go on with "
-        "`headrace run JOB_FILE --restore {job}`"
+        "it has ended, and keeps its last checkpoint if it had one; `headrace job show {job}` says "
+        "how to go on"
     ),
     JobStatus.SAVEPOINT_DONE: (
         "it has its savepoint; go on with `headrace run JOB_FILE --restore {job}`"
@@ -225,9 +225,9 @@ def _taken(conn: Connection, job_id: str) -> Refused:
     cleanup = cleanups.get(conn, job.incarnation)
     until = f", due at {utc(cleanup.due_at_ms)}" if cleanup else ""
     failed = f"; its last try failed: {cleanup.error}" if cleanup and cleanup.error else ""
-    restore = (
-        f"go on with it by --restore {job_id}, " if savepoints.of(conn, job.incarnation) else ""
-    )
+    made = savepoints.of(conn, job.incarnation)
+    can_go_on = made is not None and not made.store_is_older
+    restore = f"go on with it by --restore {job_id}, " if can_go_on else ""
     return Refused(
         f"job {job_id!r} is {job.status} and awaits its cleanup{until}{failed}; {restore}submit "
         "again after that, or under another id"

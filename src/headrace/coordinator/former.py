@@ -33,6 +33,9 @@ _ENDED_WITH = {
     EpochKind.CHECKPOINT: JobStatus.FAILED,
 }
 
+# Of what a savepoint keeps of a pipeline: not in its row, or of another type there.
+NO_COLUMNS = frozenset({"status", "highest", "failure_cause"})
+
 
 @dataclass(frozen=True, slots=True)
 class Former:
@@ -126,7 +129,7 @@ def _by_savepoint(conn: Connection, job_id: str) -> Former:
 
 
 def _pipeline(job_id: str, facts: Mapping[str, object]) -> Pipeline:
-    known = {key: value for key, value in facts.items() if key not in {"status", "highest"}}
+    known = {key: value for key, value in facts.items() if key not in NO_COLUMNS}
     status = PipelineStatus(str(facts["status"]))
     return Pipeline(job_id=job_id, status=status, task_id=None, **known)  # pyright: ignore[reportArgumentType]
 

@@ -210,7 +210,7 @@ def apply_end(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -
             _settled(conn, place_of(conn, task), report, now_ms=now_ms)
         case _:
             error = report.error or f"its worker said {report.outcome} and gave no reason"
-            retry = report.retry or (not report.final and may_succeed_later(conn, task))
+            retry = report.retry or may_succeed_later(conn, task, report.cause)
             attempt_failed(conn, task, error, cause=report.cause, retry=retry, now_ms=now_ms)
 
 

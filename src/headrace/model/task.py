@@ -45,6 +45,7 @@ class FailureCause(StrEnum):
     UNTOLD = "UNTOLD"  # its worker lives, no longer has it, and did not say how it ended
     LOST = "LOST"  # its worker fell silent, or the worker's JVM ended
     OUT_OF_MEMORY = "OUT_OF_MEMORY"  # Java's memory was not enough: OutOfMemoryError
+    STORE_OLDER = "STORE_OLDER"  # a target holds what the store knows nothing of (E7)
     KILLED = "KILLED"  # the JVM was ended by SIGKILL, as the kernel does when memory runs out
 
 

@@ -114,8 +114,9 @@ class TaskEnded(Message):
     outcome: Literal["SUCCESS", "SAVEPOINT", "FAILED", "CANCELED"]
     error: Text | None = None
     retry: bool = True  # False: the same would happen again, so don't
-    final: bool = False  # and no progress that was made before speaks against that (E7)
-    cause: FailureCause = FailureCause.ERROR  # of FAILED: another one when its JVM went with it
+    # Of FAILED. Another one when its JVM went with it, or when its store is older than its targets:
+    # then no progress that was made before speaks for another attempt (E7).
+    cause: FailureCause = FailureCause.ERROR
     result: Json | None = None
 
 

@@ -29,7 +29,8 @@ class Ended:
     started_at_ms: int | None
     ended_at_ms: int
     spec: Mapping[str, Any]  # without secrets
-    # Each: number, status, epoch, positions, rows_in, rows_out, commits, written, read, error.
+    # Each: number, status, epoch, positions, rows_in, rows_out, commits, written, read, error,
+    # failure_cause.
     pipelines: Sequence[Mapping[str, Any]]
 
     @property

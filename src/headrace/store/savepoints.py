@@ -13,7 +13,7 @@ from sqlalchemy import Connection, bindparam, insert, not_, select, update
 from sqlalchemy import delete as delete_from
 
 from headrace.model.epoch import EpochKind
-from headrace.model.task import ENDED, TaskKind
+from headrace.model.task import ENDED, FailureCause, TaskKind
 from headrace.store.prepared import Prepared
 from headrace.store.schema import OPEN_JOB, jobs, savepoints, tasks
 
@@ -34,8 +34,16 @@ class Savepoint:
     group: str
     run: int  # that made it
     spec: Mapping[str, Any]  # without secrets
-    # As they ended, and `highest`: no id up to that is used again, also one that was aborted.
+    # As they ended, with `failure_cause`, and `highest`: no id up to that is used again, also one
+    # that was aborted.
     pipelines: Sequence[Mapping[str, Any]]
+
+    @property
+    def store_is_older(self) -> bool:
+        """Whether the job ended because its targets know more than the store (E7). A restore is
+        stopped by them in the same way, until a newer copy of the store takes this one's place."""
+        causes = {facts.get("failure_cause") for facts in self.pipelines}
+        return FailureCause.STORE_OLDER in causes
 
 
 _DELETE = Prepared(delete_from(savepoints).where(savepoints.c.incarnation == bindparam("of")))

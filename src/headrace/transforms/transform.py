@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
 
 class Transform(Protocol):
-    has_conditions: bool  # whether it may choose rows: Spark hands that down to sources
+    # Whether it may give other than one row for each: Spark hands conditions down to sources.
+    has_conditions: bool
 
     def __call__(
         self, session: SparkSession, inputs: Mapping[str, DataFrame], *, now_ms: int

@@ -270,8 +270,9 @@ class Execution:
             text = f"Spark's JVM {JVM_ENDS.get(loss, JVM_GONE)}: {told}"[:ERROR_CHARACTERS_MAX]
             return self._ended("FAILED", error=text, cause=loss)
         # An older store does not grow younger: what it completed before is no reason to try again.
-        final = isinstance(error, StoreOlderThanTarget)
-        return self._ended("FAILED", error=told, retry=not refused, final=final)
+        older = isinstance(error, StoreOlderThanTarget)
+        cause = FailureCause.STORE_OLDER if older else FailureCause.ERROR
+        return self._ended("FAILED", error=told, retry=not refused, cause=cause)
 
     def _loss(self, error: Exception) -> FailureCause | None:
         """What became of the JVM, if anything did. It is asked, so never by the host's thread."""

@@ -23,6 +23,7 @@ from headrace.connectors.connector import Sink, Source
 from headrace.errors import ClaimLost
 from headrace.model.deadline import Moment, now
 from headrace.model.epoch import OPEN_MAX, EpochStatus
+from headrace.model.jobspec import PipelineSpec
 from headrace.protocol.messages import EpochCompleted, Json
 from headrace.protocol.payloads import PipelinePayload, Settled
 from headrace.seams import seam
@@ -49,6 +50,14 @@ class Plugins:
     transforms: Sequence[Transform]
     sinks: Sequence[Sink]
     counting: Counting
+
+
+def writes_what_it_reads(pipeline: PipelineSpec, transforms: Sequence[Transform]) -> bool:
+    """Whether every sink is given just the rows that are read: then their number is known before
+    they are written. Several inputs may bring the same row twice, or a part of all."""
+    following = (*pipeline.transforms, *pipeline.sinks)
+    straight = len(pipeline.sources) == 1 and all(len(each.inputs) == 1 for each in following)
+    return straight and not any(transform.has_conditions for transform in transforms)
 
 
 class Pipeline:
@@ -79,6 +88,7 @@ class Pipeline:
         self._open = len(payload.restore.open)
         self._inherited = {left.epoch for left in payload.restore.open}
         self._rows = max(payload.restore.written.values(), default=0)  # at the fullest sink
+        self._foresees_rows = writes_what_it_reads(payload.pipeline, plugins.transforms)
 
     def run(self) -> None:
         if self._restore.savepoint:
@@ -203,7 +213,8 @@ class Pipeline:
 
     def _stage(self, work: Work) -> None:
         began_s = self._clock.monotonic_s()
-        expected = None if work.rows is None else self._rows + work.rows
+        foreseen = work.rows if self._foresees_rows else None
+        expected = None if foreseen is None else self._rows + foreseen
         self._execution.says(RUNNING, epoch=work.epoch, rows=self._rows, expected=expected)
         seam("epoch running")
         if work.epoch > 0:

@@ -12,16 +12,16 @@ from fastapi import APIRouter, Query
 
 from headrace.api.routes.jobs import Served
 from headrace.coordinator.service import Coordinator
+from headrace.errors import ID_PREFIX_MIN
 from headrace.store.engine import reading
 from headrace.store.id_lookup import ID_DIGITS, IdKind, beginning_with
 from headrace.views import IdList
 
 LISTED_MAX = 10  # ids in one answer: more than one is too many already
-PREFIX_MIN = 4  # digits
 
 router = APIRouter(prefix="/v1/ids", tags=["ids"])
 
-Prefix = Annotated[str, Query(pattern=f"^[0-9a-f]{{{PREFIX_MIN},{ID_DIGITS}}}$")]
+Prefix = Annotated[str, Query(pattern=f"^[0-9a-f]{{{ID_PREFIX_MIN},{ID_DIGITS}}}$")]
 
 
 @router.get("")

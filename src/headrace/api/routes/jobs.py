@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Request
 from sqlalchemy import Connection
 
 from headrace.api.schemas import SubmitJob
-from headrace.api.views import checkpoint_view, spec_or_none, view_of
+from headrace.api.views import STORE_IS_OLDER, checkpoint_view, spec_or_none, view_of
 from headrace.coordinator.known import Known, known_job
 from headrace.coordinator.service import Coordinator
 from headrace.errors import NotFound, Refused
@@ -139,10 +139,12 @@ def _found(conn: Connection, job_id: str, retention: Retention) -> Known:
 
 
 def _way_out(conn: Connection, job_id: str, retention: Retention) -> str:
-    if savepoints.get(conn, job_id) is not None:
+    if (made := savepoints.get(conn, job_id)) is not None:
+        restore = f"restore it with `headrace run JOB_FILE --restore {job_id}`, or"
+        if made.store_is_older:
+            restore = f"a restore is refused as long as {STORE_IS_OLDER};"
         return (
-            "its history has expired, and its savepoint is still kept: restore it with "
-            f"`headrace run JOB_FILE --restore {job_id}`, or delete it with "
+            f"its history has expired, and its savepoint is still kept: {restore} delete it with "
             f"`headrace job savepoint delete {job_id}`"
         )
     minutes = retention.history_expire_ms // MINUTE_MS

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
-from headrace.coordinator.reconcile.saving import completed, keep
+from headrace.coordinator.reconcile.saving import completed, facts_of, keep
 from headrace.errors import KeyRefused, Refused
 from headrace.model.cleanup import Retention
 from headrace.store import cleanups, history, jobs, savepoints, tasks
@@ -126,6 +126,6 @@ def _tell_history(conn: Connection, job: Job, pipelines: Sequence[Pipeline]) -> 
             started_at_ms=job.started_at_ms,
             ended_at_ms=_ended_at_ms(job),
             spec=jobs.raw_spec(conn, job.id),
-            pipelines=[p.facts() for p in pipelines],
+            pipelines=facts_of(conn, job, pipelines),
         ),
     )

@@ -5,7 +5,7 @@ What is kept goes into the transaction that ends the job: whoever sees SAVEPOINT
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 
 from headrace.model.epoch import EpochKind
 from headrace.model.job import JobStatus, PipelineStatus
-from headrace.model.task import TaskKind, TaskStatus
+from headrace.model.task import FailureCause, TaskKind, TaskStatus
 from headrace.store import checkpoints, epochs, jobs, ready, savepoints, tasks, workers
 from headrace.store.jobs import Job, Pipeline
 from headrace.store.savepoints import Savepoint
@@ -103,10 +103,23 @@ def _of_rows(conn: Connection, job: Job, pipelines: Sequence[Pipeline]) -> dict[
         "run": job.run,
         "spec": jobs.raw_spec(conn, job.id),
         "pipelines": [
-            {**p.facts(), "completed_epoch": p.completed_epoch, "highest": highest[p.number]}
-            for p in pipelines
+            {**facts, "completed_epoch": p.completed_epoch, "highest": highest[p.number]}
+            for p, facts in zip(pipelines, facts_of(conn, job, pipelines), strict=True)
         ],
     }
+
+
+def facts_of(
+    conn: Connection, job: Job, pipelines: Sequence[Pipeline]
+) -> Sequence[Mapping[str, Any]]:
+    """Of each pipeline what outlives its row, and why it failed, as far as it did."""
+    causes: dict[int | None, FailureCause] = {}
+    for task in tasks.of_job(conn, job.id):
+        if task.status is TaskStatus.FAILED and task.failure_cause is not None:
+            known = causes.get(task.pipeline)
+            older = known is FailureCause.STORE_OLDER  # also when what it left is not settled
+            causes[task.pipeline] = known if known and older else task.failure_cause
+    return [{**p.facts(), "failure_cause": causes.get(p.number)} for p in pipelines]
 
 
 def saving_waits_for(conn: Connection, job: Job, given: Sequence[Task]) -> str | None:

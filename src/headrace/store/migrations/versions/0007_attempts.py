@@ -10,7 +10,7 @@ down_revision = "0006"
 branch_labels = None
 depends_on = None
 
-_CAUSES = "failure_cause IN ('ERROR', 'KILLED', 'LOST', 'OUT_OF_MEMORY', 'UNTOLD')"
+_CAUSES = "failure_cause IN ('ERROR', 'KILLED', 'LOST', 'OUT_OF_MEMORY', 'STORE_OLDER', 'UNTOLD')"
 
 
 def upgrade() -> None:
