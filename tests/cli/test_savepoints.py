@@ -219,8 +219,8 @@ def test_a_restore_that_would_be_refused_is_not_advised() -> None:
 
     assert (
         f"its last checkpoint is kept until {moment(1_700_000_000_000)}: epoch 7, 2 positions, "
-        "1,500 rows written; a restore is refused as long as the store is older than its targets, see "
-        "how-to/back-up-and-restore-the-store"
+        "1,500 rows written; a restore is refused as long as the store is older than its targets, "
+        "see how-to/back-up-and-restore-the-store"
     ) in shown
     assert "--restore" not in shown
 
