@@ -103,7 +103,7 @@ def test_a_failed_job_is_sent_to_its_checkpoint(desk: Desk) -> None:
     desk.report("w1", failed(claim))
     desk.passes()
 
-    with pytest.raises(Refused, match=f"is FAILED: .* `headrace run JOB_FILE --restore {job}`"):
+    with pytest.raises(Refused, match=f"is FAILED: .* `headrace job show {job}` says how to go on"):
         desk.commands.savepoint(job)
 
 
