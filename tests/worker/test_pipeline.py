@@ -275,6 +275,31 @@ def test_settling_finishes_what_is_prepared_and_aborts_what_is_planned(tmp_path:
     assert sink.did == [("commit", 2), ("sweep", 2), ("abort", 3)]
 
 
+@pytest.mark.req("E6")
+@pytest.mark.parametrize("leaving", [False, True])
+def test_who_is_stopped_while_it_stages_sweeps_after_itself_unless_its_worker_leaves(
+    tmp_path: Path, *, leaving: bool
+) -> None:
+    """It may have been asleep while another completed the epoch, and swept it."""
+    sink, stopped = Lists(), threading.Event()
+    flow = Flow(tmp_path, [Numbers()], [sink])
+    staging = threading.Event()
+
+    def look(step: str, epoch: int) -> None:
+        if (step, epoch) == ("stage", 2):
+            staging.set()
+            assert stopped.wait(BOUND_S)
+
+    sink.look = look
+    execution = flow.begin(Restore(epoch=1, positions={"source": 1}))
+    assert staging.wait(BOUND_S)
+    execution.stop(leaving=leaving)
+    stopped.set()
+    assert execution.ended.wait(BOUND_S)
+
+    assert sink.did[-1] == (("stage", 2) if leaving else ("sweep", 2))
+
+
 @dataclass
 class Breaking(Numbers):
     """Refuses to plan behind a position, as a folder does in which a file was changed."""

@@ -70,6 +70,7 @@ class Execution:
         self._stop = threading.Event()
         self._called = threading.Event()  # to stop, or to end with a savepoint
         self._saving = self._silent = False
+        self.superseded = False  # the leader had it stopped: others may work on its epochs by now
         self.saved = False  # it ends with a savepoint: what it was given is not all done
         self.ended = threading.Event()
         self._saying = threading.Lock()
@@ -96,9 +97,11 @@ class Execution:
         """It could not even be started."""
         self._end(self._failed(error))
 
-    def stop(self, *, silently: bool = False) -> None:
-        """Ask it to end. Silently: the worker goes, and says goodbye for all of it."""
-        self._silent |= silently
+    def stop(self, *, silently: bool = False, leaving: bool = False) -> None:
+        """Ask it to end. Silently: its end is nobody's concern any more. Leaving: the worker goes,
+        says goodbye for all of it, and has no time to clear up."""
+        self._silent |= silently or leaving
+        self.superseded |= not leaving
         self._stop.set()
         self._called.set()
 

@@ -265,7 +265,7 @@ class Host:
         """Stop what runs, without a word about it, then say goodbye for all of it."""
         idle = not self._active
         for execution in self._active.values():
-            execution.stop(silently=True)
+            execution.stop(leaving=True)
         deadline_s = self._clock.monotonic_s() + STOP_TIMEOUT_S
         for execution in self._active.values():
             left_s = max(0.0, deadline_s - self._clock.monotonic_s())

@@ -86,6 +86,7 @@ class Pipeline:
         # Something was staged at every sink; a restore may have added one.
         self._written = all(sink.name in payload.restore.written for sink in plugins.sinks)
         self._open = len(payload.restore.open)
+        self._staging: set[int] = set()  # begun by us, and not known to be completed
         self._inherited = {left.epoch for left in payload.restore.open}
         self._rows = max(payload.restore.written.values(), default=0)  # at the fullest sink
         self._foresees_rows = writes_what_it_reads(payload.pipeline, plugins.transforms)
@@ -95,6 +96,12 @@ class Pipeline:
             self._execution.savepoint()
         try:
             self._run()
+        except Exception as error:
+            self._tail.end()
+            if self._execution.superseded or isinstance(error, ClaimLost):
+                for epoch in sorted(self._staging):
+                    self._sinks.sweep_after_ourselves(epoch)
+            raise
         finally:
             self._tail.end()
 
@@ -223,6 +230,7 @@ class Pipeline:
         if work.epoch == 0:
             handles = self._sinks.survey(self._frames.empty())
         elif work.plan.slices or (self._bounded and not self._written):  # makes tables, or rows
+            self._staging.add(work.epoch)
             with self._frames.of(work.plan) as frames:
                 handles = self._sinks.stage(work.epoch, frames)
                 read = self._frames.rows_read()
@@ -246,6 +254,7 @@ class Pipeline:
         self._execution.commits(work.epoch)
         self._execution.complete(self._sinks.commit(work, handles, since))
         self._execution.commits(None)
+        self._staging.discard(work.epoch)
         with self._planning:
             self._open -= 1
         self._pace.completed()

@@ -169,6 +169,19 @@ class Sinks:
                 log.exception("staged files not swept", extra=facts)
                 self._unswept[epoch] = handles
 
+    def sweep_after_ourselves(self, epoch: int) -> None:
+        """What this execution staged for an epoch that another has completed meanwhile, and swept
+        before we were done: nobody would look there again before the end of the job.
+
+        As long as the token is unspent nothing is deleted (E6): whoever spends it sweeps.
+        """
+        for sink in self._sinks:
+            try:
+                sink.sweep(self._session, None, self._at(epoch))
+            except Exception as error:  # noqa: BLE001  refused, or its target or JVM is away
+                facts = {"execution": self._execution.id, "sink": sink.name, "epoch": epoch}
+                log.info("own staged files not swept", extra={**facts, "reason": said(error)})
+
     def sweep_again(self) -> None:
         """What could not be deleted then may be now. The end of the job does not wait for long."""
         for pause_s in SWEEP_PAUSES_S:
