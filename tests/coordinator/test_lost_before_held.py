@@ -52,3 +52,26 @@ def test_workers_that_go_before_they_say_what_they_hold_are_not_forgiven_for_eve
 
     assert desk.status(job) is JobStatus.FAILED
     assert "2 workers in a row were lost" in (desk.job(job).error or "")
+
+
+@pytest.mark.req("K8")
+def test_workers_that_leave_in_good_order_never_make_a_slow_one_count(desk: Desk) -> None:
+    """A job without retries outlives any number of rolling restarts of its workers."""
+    job = desk.submit(streaming(retry_times=0))
+    for life in range(GIVEN_BACK_MAX + 2):
+        worker = f"w{life:02}"
+        desk.register(worker)
+        desk.passes()
+        [given] = desk.sync(worker).assignments
+        desk.sync(worker, holds=[given.claim], free={})
+        with fenced(desk.store, desk.term) as conn:
+            workers.unregister(conn, worker)
+            [task] = claims.assigned_to(conn, [worker])
+            worker_left(conn, task, None, now_ms=desk.clock.wall_ms())
+    desk.register("slow")
+    desk.passes()
+    assert desk.sync("slow").assignments
+    answer_slowly(desk, "slow")
+    desk.passes()
+
+    assert desk.status(job) is not JobStatus.FAILED

@@ -39,9 +39,8 @@ from headrace.store.tasks import End, Failure, Task
 log = logging.getLogger(__name__)
 
 KEY_AWAY_PAUSE_MS = 2_000  # until a task is given again whose secrets could not be decrypted
-# Attempts of a task that count for nothing: given back before anybody said to hold them, or by a
-# worker that left in good order, postponed, or forgiven. After so many a lost worker counts in
-# any case.
+# So often in a row a task is given back without counting, because its worker went before it said
+# that it holds it.
 GIVEN_BACK_MAX = 20
 SETTLE_PAUSE_MS = 2_000  # after the first try at settling an epoch; doubled after each
 SETTLE_PAUSE_MAX_MS = 60_000
@@ -67,9 +66,10 @@ def place_of(conn: Connection, task: Task) -> Place:
     return Place(*jobs.with_pipeline(conn, task.job_id, task.pipeline), task)
 
 
-def give_back(conn: Connection, task: Task) -> None:
-    """Let somebody else claim a task that never ran, or that its worker left in good order."""
-    tasks.give_back(conn, task)
+def give_back(conn: Connection, task: Task, *, unheard: bool = False) -> None:
+    """Let somebody else claim a task that never ran, or that its worker left in good order.
+    `unheard`: its worker did not say that it holds it."""
+    tasks.give_back(conn, task, unheard=unheard)
     if task.kind is TaskKind.PIPELINE and not task.stop:
         move_pipeline(conn, task, PipelineStatus.SCHEDULED)
 
@@ -107,9 +107,9 @@ def worker_lost(
     a report of it was acknowledged. So a task that was not said to be held is given back without
     counting; but not for ever, since it may be what takes its workers along so soon.
     """
-    uncounted = task.attempt - task.failures - task.losses
-    if task.status is TaskStatus.SCHEDULED and uncounted <= GIVEN_BACK_MAX:
-        give_back(conn, task)
+    held = task.status is not TaskStatus.SCHEDULED
+    if not held and tasks.times_unheard(conn, task) < GIVEN_BACK_MAX:
+        give_back(conn, task, unheard=True)
     else:
         attempt_failed(conn, task, error, cause=cause, retry=True, now_ms=now_ms)
 

@@ -160,7 +160,7 @@ def _acknowledge(said: Said) -> Update:
             tasks.c.attempt == said["at"],
             tasks.c.status == TaskStatus.SCHEDULED,
         )
-        .values(status=TaskStatus.ACKED)
+        .values(status=TaskStatus.ACKED, unheard=0)
     )
 
 

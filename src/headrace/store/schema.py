@@ -288,6 +288,8 @@ tasks = Table(
     Column("failure_cause", Text),  # of the attempt that failed last; `error` is its reason
     # Workers of a pipeline that were lost in a row, without a completed epoch in between.
     Column("losses", Integer, nullable=False, server_default=text("0")),
+    # So often in a row it was given to a worker that did not say that it holds it.
+    Column("unheard", Integer, nullable=False, server_default=text("0")),
     # Of the last log line that coordinators said of it, as that of a job.
     Column("log_number", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint(f"status IN {one_of(TaskStatus)}", name="status"),

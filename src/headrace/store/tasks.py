@@ -187,6 +187,7 @@ _GIVE_BACK = Prepared(
         progress=None,
         failures=bindparam("counted", type_=Integer()),
         losses=bindparam("lost", type_=Integer()),
+        unheard=tasks.c.unheard + bindparam("unheard_more", type_=Integer()),
         failure_cause=func.coalesce(bindparam("cause", type_=Text()), tasks.c.failure_cause),
         failed_at_ms=func.coalesce(bindparam("fell_ms", type_=BigInteger()), tasks.c.failed_at_ms),
         error=func.coalesce(bindparam("because", type_=Text()), tasks.c.error),
@@ -208,8 +209,10 @@ class Failure:
     pause_ms: int
 
 
-def give_back(conn: Connection, task: Task, failure: Failure | None = None) -> bool:
-    """Let somebody else claim the task.
+def give_back(
+    conn: Connection, task: Task, failure: Failure | None = None, *, unheard: bool = False
+) -> bool:
+    """Let somebody else claim the task. `unheard`: its worker did not say that it holds it.
 
     It can't be counted twice for one attempt, because the guard lets one write through.
     """
@@ -218,6 +221,7 @@ def give_back(conn: Connection, task: Task, failure: Failure | None = None) -> b
         "at": task.attempt,
         "counted": failure.failures if failure else task.failures,
         "lost": failure.losses if failure else task.losses,
+        "unheard_more": int(unheard),
         "cause": failure and failure.cause,
         "fell_ms": failure and failure.at_ms,
         "because": failure and failure.error,
@@ -225,6 +229,11 @@ def give_back(conn: Connection, task: Task, failure: Failure | None = None) -> b
         "pause": failure.pause_ms if failure else 0,
     }
     return _GIVE_BACK.change(conn, given) == 1
+
+
+def times_unheard(conn: Connection, task: Task) -> int:
+    """So often in a row it was given back by workers that did not say that they hold it."""
+    return conn.execute(select(tasks.c.unheard).where(tasks.c.id == task.id)).scalar_one()
 
 
 _PROGRESSED = Prepared(

@@ -19,6 +19,8 @@ def upgrade() -> None:
     op.add_column("tasks", sa.Column("failure_cause", sa.Text()))
     losses = sa.Column("losses", sa.Integer(), nullable=False, server_default=sa.text("0"))
     op.add_column("tasks", losses)
+    unheard = sa.Column("unheard", sa.Integer(), nullable=False, server_default=sa.text("0"))
+    op.add_column("tasks", unheard)
     # Lost workers were counted as errors: whichever these were, they don't count any more.
     op.execute("UPDATE tasks SET failures = 0 WHERE kind = 'PIPELINE' AND ended_at_ms IS NULL")
     with op.batch_alter_table("tasks") as tasks:
