@@ -86,6 +86,14 @@ def test_a_value_in_clear_is_told_to_be_an_older_programs(store: Engine) -> None
     assert "forget-secrets" not in str(refused.value)
 
 
+def test_a_value_under_a_key_that_is_not_the_stores_is_refused_for_good(store: Engine) -> None:
+    """Else its task would be put off for ever, and the job could not even be cancelled."""
+    stored = {**seal_under(KEY, of_job("i1"), NAMES), "key": "nobodys"}
+    with reading(store) as conn, pytest.raises(Refused, match="not the store's") as refused:
+        unseal(conn, of_job("i1"), stored)
+    assert not isinstance(refused.value, KeyRefused)
+
+
 def test_the_secrets_of_one_job_can_not_be_given_to_another(store: Engine) -> None:
     submitted(store, "a")
     submitted(store, "b")

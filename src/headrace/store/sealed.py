@@ -81,7 +81,21 @@ def unseal(conn: Connection, place: Place, stored: Sealed | None) -> Mapping[str
             f"the secrets of {place} were written by an older program, which encrypts nothing, and "
             f"are not used; {_GIVE_AGAIN}, and change those passwords"
         )
-    return unseal_under(_key(conn, str(stored.get("key"))), place, stored)
+    return unseal_under(_key_of(conn, place, stored), place, stored)
+
+
+def _key_of(conn: Connection, place: Place, stored: Sealed) -> SecretKey:
+    key_id = str(stored.get("key"))
+    try:
+        return _key(conn, key_id)
+    except KeyRefused:
+        if key_id == current_key_id(conn):
+            raise
+        # A change of the key encrypts every row anew: nobody will ever bring this one.
+        raise Refused(
+            f"the secrets of {place} name key {key_id!r}, which is not the store's: they were "
+            f"changed; {_GIVE_AGAIN}"
+        ) from None
 
 
 def names_of(stored: Sealed | None) -> Sequence[str]:
