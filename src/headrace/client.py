@@ -194,6 +194,7 @@ class Client(TableCalls, GroupCalls):
             if attempt:
                 self._closed.wait(ROUND_PAUSE_S)
             for url in tuple(self._urls):
+                self._ask_last(url)  # until it answers: whoever leaves this call asks another
                 try:
                     answer = self._http.request(method, url + path, json=json)
                     shown = _read(view, answer, url)
@@ -214,9 +215,16 @@ class Client(TableCalls, GroupCalls):
             f"{way_out}"
         )
 
+    # One assignment each: a call that was left may end beside the current one.
     def _stay_with(self, url: str) -> None:
-        self._urls.remove(url)
-        self._urls.insert(0, url)
+        self._urls = [url, *(other for other in self._urls if other != url)]
+
+    def _ask_last(self, url: str) -> None:
+        self._urls = [*(other for other in self._urls if other != url), url]
+
+    @property
+    def has_several_addresses(self) -> bool:
+        return len(self._urls) > 1
 
 
 def _of(job_id: str) -> str:

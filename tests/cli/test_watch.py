@@ -159,7 +159,11 @@ class Hanging:
 
     def __init__(self) -> None:
         self.let_go = Event()
-        self.client = Client(["http://a:1"], transport=Coordinators(a=self._answer).transport())
+        there = Coordinators(
+            a=self._answer, b=lambda _: httpx2.Response(200, json=job_view("CANCELED"))
+        )
+        self.transport = there.transport()
+        self.client = Client(["http://a:1"], transport=self.transport)
         self.watch = Watch(self.client, "j1", Said(), lambda: None, clock=SystemClock())
 
     def _answer(self, request: httpx2.Request) -> httpx2.Response:
@@ -193,6 +197,18 @@ def test_a_coordinator_that_hangs_is_left_after_the_silence_that_is_told(
         "no coordinator answered for 1 s; job j1 was asked to cancel, and whether that arrived is "
         "not known. When one is back: `headrace job cancel j1`"
     )
+
+
+@pytest.mark.req("L3")
+def test_a_coordinator_that_hangs_keeps_no_wish_from_one_that_answers(hanging: Hanging) -> None:
+    client = Client(["http://a:1", "http://b:1"], transport=hanging.transport)
+    watch = Watch(client, "j1", Said(), lambda: None, clock=SystemClock())
+
+    with interrupts(lambda: None) as wanted:
+        ended = watch.cancel(wanted)
+
+    assert ended is not None
+    assert ended.status == "CANCELED"
 
 
 @pytest.mark.parametrize("stopping", [True, False])

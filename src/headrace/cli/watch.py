@@ -21,6 +21,7 @@ POLL_S = 0.2
 COORDINATOR_AWAY_MAX_S = 600.0
 LEAVE_MAX_S = 60.0  # for a job to end that was asked to; a savepoint waits for its last epoch
 LEAVE_FAILING_MAX_S = 5.0  # for one that fails: 20 s are promised until all processes are gone
+LEAVE_CALL_MAX_S = 1.5  # for one address that hangs, if there is another to ask
 LEAVE_SILENCE_MAX_S = 8.0  # a coordinator that was killed is back by then, if it comes back
 
 Way = Literal["cancel", "savepoint"]  # to end a job: as its command is called
@@ -54,8 +55,8 @@ def has_ended(view: JobView) -> bool:
 
 
 def is_failing(view: JobView) -> bool:
-    """Whether something of it failed and no epoch was completed since, or is being settled: its
-    end may take long, also that of the attempt which runs now."""
+    """Whether something of it failed and no epoch with rows was completed since, or is being
+    settled: its end may take long, also that of the attempt which runs now."""
     attempts = [p.attempt for p in view.pipelines if p.attempt is not None]
     failed = any(at.error or at.kind == TaskKind.SETTLE for at in attempts)
     return view.status == JobStatus.FAILING or failed
@@ -106,12 +107,10 @@ class Watch:
         began_s = heard_s = self._clock.monotonic_s()
         asked, silent_s = Asked.NO, 0.0
         while (left_s := self._left_s(began_s, heard_s)) > 0:
-            if (
-                asked is not Asked.YES
-                and (latest := self._ask(ask, limit_s=left_s)) is not Asked.NO
-            ):
-                asked = latest
-            view = self._look(limit_s=self._left_s(began_s, heard_s))
+            if asked is not Asked.YES:
+                latest = self._ask(ask, limit_s=self._call_max_s(left_s))
+                asked = asked if latest is Asked.NO else latest
+            view = self._look(limit_s=self._call_max_s(self._left_s(began_s, heard_s)))
             if view is not None and has_ended(view):
                 return view
             self._supervise()
@@ -126,6 +125,10 @@ class Watch:
         """How long it is still waited for: for its end, and for any answer."""
         until_s = min(began_s + self._leave_max_s(), heard_s + LEAVE_SILENCE_MAX_S)
         return until_s - self._clock.monotonic_s()
+
+    def _call_max_s(self, left_s: float) -> float:
+        """Of two coordinators one may hang and the other answer: the next call begins with it."""
+        return min(left_s, LEAVE_CALL_MAX_S) if self._client.has_several_addresses else left_s
 
     def _leave_max_s(self) -> float:
         failing = self.last is not None and is_failing(self.last)

@@ -34,6 +34,7 @@ from headrace.store.schema import job_logs, jobs, tasks
 LOG_LINES_KEPT = 10_000  # of each job, the last ones
 EXPIRED_AT_ONCE_MAX = 5_000  # lines in one transaction
 AHEAD_MAX_MS = 60_000  # of the leader's clock: later than that no line can have been taken
+UNTIMED_MS = 0  # of a line that an older program wrote: it is given a time before it can expire
 LATEST_MS = 2**62  # later than any line, also after the clock was set back
 SOURCES_ASKED_MAX = 400  # in one statement: SQLite's depth of an expression has a limit
 
@@ -137,9 +138,15 @@ _AHEAD = Prepared(
     .order_by(job_logs.c.taken_at_ms)
     .limit(1)
 )
-_EXPIRE = Prepared(delete(job_logs).where(_among(lambda at_ms: at_ms <= bindparam("until_ms"))))
+_EXPIRE = Prepared(
+    delete(job_logs).where(
+        _among(lambda at_ms: and_(at_ms <= bindparam("until_ms"), at_ms > UNTIMED_MS))
+    )
+)
 _UNTIMED = Prepared(
-    update(job_logs).where(_among(lambda at_ms: at_ms == 0)).values(taken_at_ms=bindparam("now_ms"))
+    update(job_logs)
+    .where(_among(lambda at_ms: at_ms == UNTIMED_MS))
+    .values(taken_at_ms=bindparam("now_ms"))
 )
 _AHEAD_TO_NOW = Prepared(
     update(job_logs)
