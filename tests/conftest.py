@@ -26,6 +26,8 @@ from tests.postgresql import PostgreSQL
 from tests.stores import KEY, open_store
 
 STORES = ["sqlite", "postgresql"]
+# A store ends transactions that stand still for a share of it, as a busy machine's tests may do.
+PATIENT_TTL_S = 30.0
 
 HOLDER, ADDRESS = "host-1:101:1.00", "http://127.0.0.1:1"
 
@@ -92,7 +94,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def store(store_url: str) -> Iterator[Engine]:
     """An opened, prepared, empty store, once for each database."""
-    engine = open_store(store_url)
+    engine = open_store(store_url, ttl_s=PATIENT_TTL_S)
     yield engine
     engine.dispose()
 

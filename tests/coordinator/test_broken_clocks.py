@@ -51,5 +51,5 @@ def test_one_table_whose_clocks_cant_be_read_keeps_nobody_from_leading(
         assert leases.time_of(conn) == LeaderTime(now_ms, 0)
     assert found["a"] == (stored, now_ms - HOUR_MS)
     assert json.loads(found["t"][0]) == {"p": [now_ms - HOUR_MS]}
-    [told] = [r for r in caplog.records if r.message == "clocks of a table can't be moved"]
+    [told] = [r for r in caplog.records if r.getMessage() == "clocks of a table can't be moved"]
     assert vars(told)["table"] == "a"

@@ -124,12 +124,15 @@ class Matrix:
         table = self.lakes.read(cell.table_id)
         facts = table.status, table.process_id, table.optimized_snapshot
         process = self.lakes.read_process(cell.process_id) if cell.process_id else None
-        tasks = self.lakes.tasks_of(cell.process_id or "")
+        tasks = self.lakes.tasks_of(cell.process_id or "").values()
+        # What a closed process left staged is discarded by a task of a later pass, which may or may
+        # not have come by now.
+        plan = [task for task in tasks if task.kind is not TaskKind.DISCARD]
         return (
             *facts,
             self.lakes.pending(cell.table_id),
             (process.status, process.settling_since_ms, process.commit_task) if process else None,
-            {task.id: task.status for task in tasks.values()},
+            {task.id: task.status for task in plan},
         )
 
 

@@ -44,6 +44,7 @@ log = logging.getLogger(__name__)
 
 FORGET_TRIES_MAX = 6
 OWN_FOLDERS = 2  # above that of a sink: its pipeline, and its incarnation; others share the next
+SHARED_FOLDERS = 3  # of a table: headrace, data, its own; they go if it was never made
 _MAY_HAVE_LANDED = frozenset({"CommitFailedException", "CommitStateUnknownException"})
 # Its server is sent the removal alone, and would apply it to a mark that was raised since.
 _BLIND_OPERATIONS = "org.apache.iceberg.rest.RESTTableOperations"
@@ -77,7 +78,7 @@ def forget(session: SparkSession, ref: TableRef, at: CommitAt) -> None:
         # Empty folders only: the files may be those of a table that was dropped without them, to
         # be registered again.
         if (place := place_of_missing(session, ref)) is not None:
-            _prune(at, place[0])
+            _prune(at, place[0], above=OWN_FOLDERS + SHARED_FOLDERS)
         return
     if lists_prefixes(session, table.io()):
         folders = _leftovers(session, ref, table, at)
@@ -91,15 +92,15 @@ def forget(session: SparkSession, ref: TableRef, at: CommitAt) -> None:
     _forget_marks(session, ref, table, at)
 
 
-def _prune(at: CommitAt, location: str) -> None:
-    """What is empty up to `at.epoch`, then the folders of the sink, pipeline and incarnation."""
+def _prune(at: CommitAt, location: str, *, above: int = OWN_FOLDERS) -> None:
+    """What is empty up to `at.epoch`, then the folder of the sink and so many `above` it."""
     top = local_path(at.sink_folder(location))
     if top is None or not top.is_dir():
         return
     for entry in top.iterdir():
         if entry.name.isdecimal() and int(entry.name) <= at.epoch:
             prune_empty(str(entry))
-    for folder in (top, *list(top.parents)[:OWN_FOLDERS]):
+    for folder in (top, *list(top.parents)[:above]):
         prune_folder(folder)
 
 
