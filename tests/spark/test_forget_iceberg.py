@@ -13,7 +13,7 @@ from headrace.clock import SystemClock
 from headrace.connectors.iceberg import IcebergSink
 from headrace.errors import Fenced, Refused, TokenSpent, Unavailable
 from headrace.formats.iceberg import forget as forgetting
-from headrace.formats.iceberg.catalogs import TableRef
+from headrace.formats.iceberg.catalogs import TableRef, exists
 from headrace.formats.iceberg.commit import commit, look
 from headrace.formats.iceberg.forget import forget
 from headrace.formats.iceberg.sweep import abort, sweep
@@ -248,6 +248,8 @@ def test_a_restored_job_finds_nothing_to_sweep_where_its_marks_were_forgotten(la
 def test_forgetting_at_a_table_that_does_not_exist_does_nothing(lake: Lake) -> None:
     ref = TableRef(lake.ref.catalog, ("tests",), "never_made")
     forget(lake.session, ref, lake.at())
+
+    assert not exists(lake.session, ref)
 
 
 def test_a_catalog_that_can_not_compare_and_swap_keeps_the_marks(
