@@ -23,15 +23,14 @@ from bench.pipe import Talk, talk
 from bench.processes import START_MAX_S, Child, Coordinator, NotMeasured, child, leading, until
 from bench.result import ROOT
 from bench.stores import opened, stores
-from headrace.client import Client, JobView
+from headrace.client.client import Client
+from headrace.client.views import JobView
 from headrace.config import Settings
 from headrace.jobfile.reader import read_job
-from headrace.store.engine import reading
-from headrace.store.schema import jobs
-from headrace.worker.archive import archive_for
-from headrace.worker.jars import resolve
-from headrace.worker.java import find_java
-from headrace.worker.spark import java_options, spark_conf
+from headrace.spark.installation import archive_for, find_java, resolve_jars
+from headrace.store.core.engine import reading
+from headrace.store.jobs.schema import jobs
+from headrace.worker.warm_session import java_options, spark_conf
 
 READERS = 2
 MASTER = "local[2]"
@@ -167,7 +166,7 @@ def arena(folder: Path, *, rows: int) -> Generator[Arena]:
 def _peer(folder: Path, home: Path) -> Generator[Talk]:
     """The script, with the settings that our worker has: jars, class data, catalog and all."""
     settings, java = Settings(), find_java()
-    jars = resolve(settings.cache_dir, java=java, say=print)
+    jars = resolve_jars(settings.cache_dir, java=java, say=print)
     archive = archive_for(settings.cache_dir, java=java, class_path=jars)
     conf = spark_conf(
         jars,

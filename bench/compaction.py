@@ -20,17 +20,17 @@ from bench.processes import NotMeasured
 from bench.result import Result, made, say
 from bench.stores import workplace
 from headrace.clock import SystemClock
-from headrace.formats.iceberg.catalogs import TableRef, embedded_catalog
-from headrace.formats.iceberg.choose import choose
-from headrace.formats.iceberg.conflicts import Group
-from headrace.formats.iceberg.process import ProcessAt
-from headrace.formats.iceberg.replace import replace
-from headrace.formats.iceberg.rewrite import rewrite
-from headrace.formats.iceberg.scan import scan
-from headrace.model.tables.evaluate import evaluate
+from headrace.lake.iceberg.catalogs import TableRef, embedded_catalog
+from headrace.lake.iceberg.conflicts import BinGroup
+from headrace.lake.iceberg.file_records import choose
+from headrace.lake.iceberg.replace import replace
+from headrace.lake.iceberg.rewrite import rewrite
+from headrace.lake.iceberg.scan import scan
+from headrace.lake.iceberg.token import ProcessAt
+from headrace.model.tables.evaluation import evaluate
 from headrace.model.tables.plan import plan
 from headrace.model.tables.settings import OptimizingSettings
-from headrace.worker.spark import WarmSpark
+from headrace.worker.warm_session import WarmSpark
 
 FILES, FILES_QUICK = 500, 50
 ROWS_PER_FILE = 20_000  # some 600 kB
@@ -134,7 +134,7 @@ class _Table:
         rewritten = rewrite(session, self.ref, chosen, at, target_bytes=TARGET_BYTES)
         ends("rewrite")
         groups = [
-            Group(number=inputs.number, bins=[inputs], rewritten=[output])
+            BinGroup(number=inputs.number, bins=[inputs], rewritten=[output])
             for inputs, output in zip(chosen, rewritten, strict=True)
         ]
         replaced = replace(session, self.ref, groups, at)

@@ -33,11 +33,11 @@ from bench.processes import (
 )
 from bench.result import Result, made, say
 from bench.stores import KINDS, Stores, opened, stores, workplace
-from headrace.client import Client
+from headrace.client.client import Client
 from headrace.jobfile.reader import read_job
-from headrace.model.epoch import EpochStatus
-from headrace.store import checkpoints, jobs
-from headrace.store.engine import reading
+from headrace.model.jobs.epoch import EpochStatus
+from headrace.store.core.engine import reading
+from headrace.store.jobs import epochs, jobs
 
 Way = Literal["standby", "started"]
 AIMS_S: Mapping[Way, float] = {"standby": 5.0, "started": 10.0}
@@ -95,7 +95,7 @@ class Scene:
     def completed(self) -> Mapping[int, int]:
         """The newest completed epochs, and when they were."""
         with reading(self.engine) as conn:
-            found = checkpoints.listed(conn, self.incarnation, most=EPOCHS_LOOKED_AT)
+            found = epochs.checkpoints_of(conn, self.incarnation, most=EPOCHS_LOOKED_AT)
         return {
             each.epoch: each.ended_at_ms
             for each in found

@@ -22,8 +22,7 @@ from bench.processes import NotMeasured, child, until
 from bench.result import ROOT, Result, made
 from bench.stores import workplace
 from headrace.config import Settings
-from headrace.worker.jars import resolve
-from headrace.worker.java import find_java
+from headrace.spark.installation import find_java, resolve_jars
 
 PAIRS, PAIRS_QUICK = 4, 2
 WARM_UP_PAIRS = 1
@@ -89,7 +88,7 @@ def _ours(folder: Path) -> Sequence[str]:
 def _peer(folder: Path) -> Sequence[str]:
     warehouse = folder / "peer"
     warehouse.mkdir()
-    jars = resolve(Settings().cache_dir, java=find_java(), say=print)
+    jars = resolve_jars(Settings().cache_dir, java=find_java(), say=print)
     named = ",".join(map(str, jars))
     return ["-m", "bench.peer_first_row", named, str(warehouse), str(ROWS)]
 

@@ -15,7 +15,7 @@ import psutil
 
 from bench.processes import NotMeasured
 from headrace.config import Settings
-from headrace.worker.spark import WarmSpark, start_spark
+from headrace.worker.warm_session import WarmSpark, start_spark
 
 T = TypeVar("T")
 

@@ -20,13 +20,13 @@ from bench.processes import NotMeasured
 from bench.result import ROOT, Result, made, say
 from bench.stores import workplace
 from headrace.clock import SystemClock
-from headrace.formats.iceberg.catalogs import TableRef, load_table
-from headrace.formats.iceberg.jvm import jvm, string_map
-from headrace.protocol.tables import CatalogSpec, Planned, PlanPayload, TableName
+from headrace.lake.iceberg.catalogs import TableRef, load_table
+from headrace.protocol.tables import CatalogSpec, Planned, PlanPayload, TableIdentifier
+from headrace.spark.jvm import jvm, string_map
 from headrace.worker.execution import Execution
-from headrace.worker.spark import WarmSpark
-from headrace.worker.tables.planning import plan_table
-from headrace.worker.tables.work import Work
+from headrace.worker.tables.catalogs import TableWork
+from headrace.worker.tables.evaluation import plan_table
+from headrace.worker.warm_session import WarmSpark
 
 FILES, FILES_QUICK = 100_000, 10_000
 PAIRS, PAIRS_QUICK = 4, 2
@@ -91,10 +91,10 @@ class _Contest:
         spec = CatalogSpec(name=catalog.name, type="embedded")
         payload = PlanPayload(
             catalog=spec,
-            table=TableName(id="bench", namespace=(NAMESPACE,), name=NAME),
+            table=TableIdentifier(id="bench", namespace=(NAMESPACE,), name=NAME),
             now_ms=clock.wall_ms(),
         )
-        work = Work(cast("Execution", _Quiet()), self._warm.session, clock, catalog)
+        work = TableWork(cast("Execution", _Quiet()), self._warm.session, clock, catalog)
         return plan_table(work, payload)
 
     def _theirs(self) -> int:

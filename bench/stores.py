@@ -17,8 +17,8 @@ import psycopg
 from psycopg import sql
 from sqlalchemy import Engine
 
-from headrace.store.engine import open_store
-from headrace.store.keyring import GivenKeys, SecretKey
+from headrace.store.core.engine import open_store
+from headrace.store.core.keyring import GivenKeys, SecretKey
 from headrace.store.migrate import prepare_store
 
 with warnings.catch_warnings():  # it complains, when imported, of a machine without a login session

@@ -25,8 +25,8 @@ from bench.processes import Coordinator, NotMeasured, leading
 from bench.result import Result, made
 from bench.simulated import SimulatedWorker
 from bench.stores import KINDS, Stores, opened, stores, workplace
-from headrace.store.engine import writing
-from headrace.store.schema import tasks
+from headrace.store.core.engine import writing
+from headrace.store.tasks.schema import tasks
 
 WORKERS = (8, 32, 64)
 MOST_WORKERS = 64

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from headrace.store import engine
-from headrace.store.engine import keyring_of, with_keyring
-from headrace.store.keyring import GivenKeys, KeyFile, Keyring, SecretKey
+from headrace.store.core import engine
+from headrace.store.core.engine import keyring_of, with_keyring
+from headrace.store.core.keyring import GivenKeys, KeyFile, Keyring, SecretKey
 
 KEY = SecretKey(bytes(range(32)))
 KEYS = GivenKeys([KEY])

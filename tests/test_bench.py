@@ -17,7 +17,7 @@ from bench.processes import NotMeasured, until
 from bench.result import FIELDS, HEADING, RESULTS, made
 from headrace.connectors.connector import Setting
 from headrace.connectors.fake import FakeSource
-from headrace.model.jobspec import JobSpec
+from headrace.model.jobs.spec import JobSpec
 from tools.tree import ROOT
 
 WRITTEN = sorted(RESULTS.glob("*.json"))

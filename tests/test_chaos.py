@@ -14,8 +14,8 @@ from typing import cast
 import pytest
 from rich.console import Console
 
+from headrace.client.views import JobView, PipelineView
 from headrace.jobfile.reader import read_job
-from headrace.views import JobView, PipelineView
 from tests.chaos import campaign as campaigns
 from tests.chaos import faults
 from tests.chaos.__main__ import verdict

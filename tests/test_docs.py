@@ -10,20 +10,19 @@ from pathlib import Path
 import pytest
 
 from headrace import errors
-from headrace.api import auth, connections, server
-from headrace.api.routes import logs, workers
-from headrace.cli import job_logs as command_job_logs
-from headrace.cli import limits
+from headrace.api import connections, guard, server
+from headrace.api.routes import jobs, worker_protocol
+from headrace.cli import serve_options
+from headrace.cli.jobs import commands as command_job_logs
 from headrace.config import Settings
-from headrace.coordinator.reconcile import expiry
+from headrace.coordinator.jobs import cleanup
 from headrace.jobfile.reader import read_job
-from headrace.model import cleanup
-from headrace.model.groups.capacity import THREADS_MAX
-from headrace.model.job import JOB_TRANSITIONS
+from headrace.model.groups import THREADS_MAX
+from headrace.model.jobs import epoch
+from headrace.model.jobs.status import JOB_TRANSITIONS
 from headrace.model.task import TRANSITIONS, TaskKind
 from headrace.protocol import messages
-from headrace.store import history, job_logs
-from headrace.worker import joblog as worker_joblog
+from headrace.store.jobs import history, job_logs
 from headrace.worker import outbox
 from tools.reference import commands, option_groups, pages
 from tools.requirement import requirement_ids
@@ -111,9 +110,9 @@ SETTINGS, PROTOCOL, ADR_26 = (
 )
 NUMBERS = [
     (PROTOCOL, f"say to each other, version {messages.PROTOCOL_VERSION}."),
-    (PROTOCOL, f"A body has at most {auth.BODY_BYTES_MAX:,} bytes (413)"),
+    (PROTOCOL, f"A body has at most {guard.BODY_BYTES_MAX:,} bytes (413)"),
     (PROTOCOL, f"within {connections.BODY_S:g} s of its head (408)"),
-    (PROTOCOL, f"at most {workers.WAIT_S_MAX:g} s |"),
+    (PROTOCOL, f"at most {worker_protocol.WAIT_S_MAX:g} s |"),
     (PROTOCOL, f"`slots` (1 to {THREADS_MAX})"),
     (
         PROTOCOL,
@@ -122,9 +121,9 @@ NUMBERS = [
     ),
     (PROTOCOL, f"oldest first; at most {messages.LINES_PER_SYNC_MAX} |"),
     (PROTOCOL, f"at most {messages.LINE_CHARS_MAX:,} characters"),
-    (PROTOCOL, f"keeps the last {worker_joblog.LINES_BUFFERED_MAX:,} and says"),
+    (PROTOCOL, f"keeps the last {outbox.LINES_BUFFERED_MAX:,} and says"),
     (PROTOCOL, f"the last {job_logs.LOG_LINES_KEPT:,}, of all jobs"),
-    (PROTOCOL, f"the last {cleanup.JOB_LOG_LINES_MAX:,}, and each line"),
+    (PROTOCOL, f"the last {epoch.JOB_LOG_LINES_MAX:,}, and each line"),
     (PROTOCOL, f"its last {outbox.ENDS_REMEMBERED_MAX:,} ends"),
     (PROTOCOL, f"at most {messages.PAYLOAD_BYTES_MAX:,} bytes each"),
     (SETTINGS, f"| head of a request | {connections.HEAD_S:g} s "),
@@ -132,29 +131,44 @@ NUMBERS = [
     (SETTINGS, f"| answer that nobody takes | {connections.ANSWER_S:g} s |"),
     (SETTINGS, f"nothing is asked | {server.KEEP_ALIVE_S} s |"),
     (SETTINGS, f"| size of a head | {connections.HEAD_BYTES_MAX:,} bytes "),
-    (SETTINGS, f"| size of a body | {auth.BODY_BYTES_MAX:,} bytes |"),
+    (SETTINGS, f"| size of a body | {guard.BODY_BYTES_MAX:,} bytes |"),
     (SETTINGS, f"| connections | {connections.FILES_KEPT} fewer than files"),
     (SETTINGS, f"up to {connections.FILES_WANTED:,} or"),
     (SETTINGS, f"`Retry-After: {connections.RETRY_AFTER_S}`"),
-    (SETTINGS, f"long poll of a worker ({workers.WAIT_S_MAX:g} s at most)"),
-    (SETTINGS, f"`--state-cleanup-delay-ms` | {limits.STATE_CLEANUP_DELAY_MS} milliseconds"),
-    (SETTINGS, f"`--history-job-expire-minutes` | {limits.HISTORY_EXPIRE_MIN} minutes"),
-    (SETTINGS, f"`--job-log-expire-minutes` | {limits.JOB_LOG_EXPIRE_MIN} minutes"),
-    (SETTINGS, f"`--savepoint-expire-hours` | {limits.SAVEPOINT_EXPIRE_H} hours"),
-    (SETTINGS, f"`--commit-deadline` | {limits.COMMIT_DEADLINE_S:g} seconds"),
+    (SETTINGS, f"long poll of a worker ({worker_protocol.WAIT_S_MAX:g} s at most)"),
+    (
+        SETTINGS,
+        f"`--state-cleanup-delay-ms` | {serve_options.STATE_CLEANUP_DELAY_MS} milliseconds",
+    ),
+    (
+        SETTINGS,
+        f"`--history-job-expire-minutes` | {serve_options.HISTORY_EXPIRE_MIN} minutes",
+    ),
+    (SETTINGS, f"`--job-log-expire-minutes` | {serve_options.JOB_LOG_EXPIRE_MIN} minutes"),
+    (SETTINGS, f"`--savepoint-expire-hours` | {serve_options.SAVEPOINT_EXPIRE_H} hours"),
+    (SETTINGS, f"`--commit-deadline` | {serve_options.COMMIT_DEADLINE_S:g} seconds"),
     (SETTINGS, f"beyond {job_logs.LOG_LINES_KEPT:,} lines of a job"),
-    (SETTINGS, f"beyond {cleanup.JOB_LOG_LINES_MAX:,} of all jobs"),
-    ("requirements", f"`history-job-expire-minutes` ({limits.HISTORY_EXPIRE_MIN}: 7 days)"),
-    ("requirements", f"`job-log-expire-minutes` ({limits.JOB_LOG_EXPIRE_MIN})"),
+    (SETTINGS, f"beyond {epoch.JOB_LOG_LINES_MAX:,} of all jobs"),
+    (
+        "requirements",
+        f"`history-job-expire-minutes` ({serve_options.HISTORY_EXPIRE_MIN}: 7 days)",
+    ),
+    ("requirements", f"`job-log-expire-minutes` ({serve_options.JOB_LOG_EXPIRE_MIN})"),
     ("requirements", f"at most {job_logs.LOG_LINES_KEPT:,} lines of a job"),
-    ("requirements", f"and {cleanup.JOB_LOG_LINES_MAX:,} in all"),
-    ("how-to/end-of-a-job", f"`--history-job-expire-minutes` {limits.HISTORY_EXPIRE_MIN} |"),
-    ("how-to/end-of-a-job", f"`--job-log-expire-minutes` {limits.JOB_LOG_EXPIRE_MIN} |"),
-    ("how-to/end-of-a-job", f"logs?tail={logs.LINES_AT_ONCE}`"),
+    ("requirements", f"and {epoch.JOB_LOG_LINES_MAX:,} in all"),
+    (
+        "how-to/end-of-a-job",
+        f"`--history-job-expire-minutes` {serve_options.HISTORY_EXPIRE_MIN} |",
+    ),
+    (
+        "how-to/end-of-a-job",
+        f"`--job-log-expire-minutes` {serve_options.JOB_LOG_EXPIRE_MIN} |",
+    ),
+    ("how-to/end-of-a-job", f"logs?tail={jobs.LINES_AT_ONCE}`"),
     ("how-to/run-a-job", f"About the last {job_logs.LOG_LINES_KEPT:,} lines"),
     (ADR_26, f"batches of {job_logs.EXPIRED_AT_ONCE_MAX:,} lines"),
     (ADR_26, f"batches of {history.EXPIRED_AT_ONCE_MAX:,}."),
-    (ADR_26, f"{expiry.COUNTED_AT_ONCE:,} in each pass"),
+    (ADR_26, f"{cleanup.COUNTED_AT_ONCE:,} in each pass"),
 ]
 
 
@@ -164,12 +178,12 @@ def test_a_number_in_the_docs_is_that_of_the_code(name: str, said: str) -> None:
 
 
 def test_the_options_and_what_they_are_by_themselves_agree() -> None:
-    kept = cleanup.Retention()
+    kept = epoch.Retention()
 
-    assert kept.history_expire_ms == limits.HISTORY_EXPIRE_MIN * limits.MINUTE_MS
-    assert kept.job_log_expire_ms == limits.JOB_LOG_EXPIRE_MIN * limits.MINUTE_MS
-    assert kept.state_cleanup_delay_ms == limits.STATE_CLEANUP_DELAY_MS
-    assert kept.savepoint_expire_ms == limits.SAVEPOINT_EXPIRE_H * limits.HOUR_MS
+    assert kept.history_expire_ms == serve_options.HISTORY_EXPIRE_MIN * serve_options.MINUTE_MS
+    assert kept.job_log_expire_ms == serve_options.JOB_LOG_EXPIRE_MIN * serve_options.MINUTE_MS
+    assert kept.state_cleanup_delay_ms == serve_options.STATE_CLEANUP_DELAY_MS
+    assert kept.savepoint_expire_ms == serve_options.SAVEPOINT_EXPIRE_H * serve_options.HOUR_MS
     assert job_logs.LOG_LINES_KEPT == command_job_logs.TAIL_MAX
 
 

@@ -6,10 +6,13 @@ import re
 
 import pytest
 
-from headrace.model.tables.properties import Property
-from headrace.model.tables.recovery import decide
-from headrace.model.tables.settings import PROPERTIES, OptimizingSettings
-from headrace.model.tables.status import TABLE_TRANSITIONS, ProcessStatus, TableStatus
+from headrace.model.tables.settings import PROPERTIES, OptimizingSettings, Property
+from headrace.model.tables.status import (
+    TABLE_TRANSITIONS,
+    ProcessStatus,
+    TableStatus,
+    decide_recovery,
+)
 from tests.test_docs import ARROW, page
 
 PROPERTY_PAGE = "reference/table-properties"
@@ -52,4 +55,4 @@ def test_the_recovery_matrix_in_the_docs_is_the_one_that_is_applied(
     states = (TableStatus.IDLE, TableStatus.PLANNING, TableStatus.PENDING)
     processing = (TableStatus.MAJOR_OPTIMIZING, TableStatus.COMMITTING)
 
-    assert shown == [decide(process, table).value for table in (*states, *processing)]
+    assert shown == [decide_recovery(process, table).value for table in (*states, *processing)]

@@ -16,7 +16,7 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from headrace.cli.main import app
 from headrace.jobfile.env import ENV
-from headrace.jobfile.options import Kind, Option, Options
+from headrace.jobfile.options import Kind, Option, OptionSet
 from headrace.jobfile.registry import DECLARED
 from tools.tree import ROOT
 
@@ -98,7 +98,7 @@ def _options_page() -> Iterator[str]:
             yield _row(f"`{prefix}…`", "anything", "", _idle(options.prefixes[prefix]))
 
 
-def option_groups() -> Iterator[tuple[str, str, Options]]:
+def option_groups() -> Iterator[tuple[str, str, OptionSet]]:
     """Title, sentence and options of the env block and of each plugin."""
     yield "env", "How the job as a whole runs.", ENV
     for plugin in DECLARED:

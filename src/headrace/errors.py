@@ -1,4 +1,4 @@
-"""Every error headrace raises on purpose. The branch says what to do about it.
+"""Every error that Headrace raises on purpose. The branch of the tree says what to do about it.
 
 HeadraceError
 ├── Refused                 the request is wrong, repeating it will not help     422, exit 2
@@ -6,15 +6,15 @@ HeadraceError
 │   ├── JobFileUnreadable       a job file that can't be opened
 │   ├── BadSetting              an option of a command or a setting of the environment
 │   ├── NotFound                404
-│   │   └── LogsGone                what was said about a job has expired
+│   │   └── LogsGone                the log lines of a job have expired
 │   ├── IllegalTransition
 │   ├── StoreRefused            a store this program may not open
 │   │   ├── ProgramTooOld           newer programs have changed it so that this one may not
 │   │   └── KeyRefused              its secrets are encrypted under a key that is not held here
 │   ├── LaunchOver              a worker whose launch was replaced or released     exit 72
-│   │   └── LaunchTaken             unless the one that is registered for it goes soon
-│   ├── StoreOlderThanTarget    a target holds epochs that the store has never heard of
-│   │   └── StoreOlderThanTargets   of a pipeline with several sinks, in the words of each
+│   │   └── LaunchTaken             another worker is registered for the same launch
+│   ├── StoreOlderThanTarget    a target holds epochs that the store does not know
+│   │   └── StoreOlderThanTargets   the same for a pipeline with several sinks
 │   ├── JavaMissing             no Java, or one that Spark does not run on
 │   ├── PortInUse
 │   ├── Unauthorized            401
@@ -22,7 +22,7 @@ HeadraceError
 ├── Fenced                  this process no longer owns what it tried to write   409, never retried
 │   ├── LeaderFenced            another coordinator leads
 │   ├── ClaimLost               the execution is another worker's by now
-│   ├── SyncOvertaken           a later sync of the same worker was heard before this one
+│   ├── SyncOvertaken           a later sync of the same worker arrived before this one
 │   └── TokenSpent              the target already holds this commit
 └── Unavailable             the outside world is down, repeating it may help     503, exit 75
     ├── StoreUnavailable
@@ -30,18 +30,19 @@ HeadraceError
     ├── CoordinatorUnavailable
     ├── NotLeader               421, with the leader's address
     ├── JarsUnavailable
-    └── SparkDied               a worker's JVM has gone; the worker may be started anew   exit 71
+    └── SparkDied               a worker's JVM has gone; the worker may be started again   exit 71
 
-Between processes an error travels as the name of its class and its message. Who hears it decides
-by the class, never by the words: they are for people.
+Between processes an error travels as the name of its class and its message. The receiver decides
+by the class, never by the message: messages are for people, and may change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-ID_PREFIX_MIN = 4  # characters of an id that commands take for the whole of it
-TYPED_BY_PREFIX = frozenset({"job", "worker", "resource or worker"})  # as errors call them
+ID_PREFIX_MIN = 4  # characters; commands accept a prefix of an id that is at least this long
+# Kinds of things, as errors call them, whose id may be typed as a prefix.
+TYPED_BY_PREFIX = frozenset({"job", "worker", "resource or worker"})
 
 
 class HeadraceError(Exception):
@@ -73,20 +74,22 @@ class BadSetting(Refused):
 
 
 class NotFound(Refused):
+    """There is no such thing; `way_out` says how to find the right one."""
+
     def __init__(self, kind: str, key: str, *, way_out: str | None = None) -> None:
         self.kind, self.key = kind, key
         if way_out is None and kind == "job":
             way_out = "`headrace job list` shows what runs, `headrace job history` what has ended"
-        said = [f"there is no {kind} {key!r}", *([way_out] if way_out else ())]
+        parts = [f"there is no {kind} {key!r}", *([way_out] if way_out else ())]
         if kind in TYPED_BY_PREFIX and len(key) < ID_PREFIX_MIN:
-            said.append(
+            parts.append(
                 f"commands take the beginning of an id, at least {ID_PREFIX_MIN} characters of it"
             )
-        super().__init__("; ".join(said))
+        super().__init__("; ".join(parts))
 
 
 class LogsGone(NotFound):
-    """A job is only left in the history: what was said about it has expired."""
+    """A job is only left in the history: its log lines have expired."""
 
     def __init__(self, job_id: str, status: str, ended: str, *, failed: bool) -> None:
         self.kind, self.key = "job", job_id
@@ -98,7 +101,7 @@ class LogsGone(NotFound):
 
 
 class IllegalTransition(Refused):
-    """A state was asked to change in a way its machine does not allow."""
+    """A transition that the state machine does not allow."""
 
     def __init__(self, kind: str, key: str, current: str, target: str) -> None:
         self.kind, self.key, self.current, self.target = kind, key, current, target
@@ -117,22 +120,28 @@ class KeyRefused(StoreRefused):
     """The secrets in the store are encrypted under a key that this program does not hold."""
 
     def __init__(self, message: str, *, key_id: str | None = None) -> None:
-        self.key_id = key_id  # of the key that is missing
+        self.key_id = key_id  # which key is missing
         super().__init__(message)
 
 
 class LaunchOver(Refused):
-    """A worker was started for a launch that is not wanted any more; it ends, and harms nobody."""
+    """A worker belongs to a launch that is no longer wanted. It has to end itself."""
 
 
 class LaunchTaken(LaunchOver):
-    """Another worker is registered for the same launch. It may be the one that this one replaces,
-    and may have died so recently that nobody knows it yet."""
+    """Another worker is registered for the same launch.
+
+    It may be the one that this one replaces, dead so recently that the coordinator does not know
+    yet. So trying again for a while is worth it.
+    """
 
 
 class StoreOlderThanTarget(Refused):
-    """A target holds what this store knows nothing of: it was restored from a backup, or another
-    store runs the same job. Whoever went on would take its own next epochs for done (E7)."""
+    """A target holds an epoch that this store does not know.
+
+    The store was restored from a backup, or another store runs the same job. An execution that
+    went on would take its own next epochs for committed, and skip their rows (E7).
+    """
 
     def __init__(self, target: str, held: str, known: str) -> None:
         super().__init__(
@@ -145,17 +154,19 @@ class StoreOlderThanTarget(Refused):
 
 
 class StoreOlderThanTargets(StoreOlderThanTarget):
-    """The same, of a pipeline with several sinks: `told` has the words of each that failed."""
+    """The same for a pipeline with several sinks; `message` joins those of all that failed."""
 
-    def __init__(self, told: str) -> None:
-        Refused.__init__(self, told)
+    def __init__(self, message: str) -> None:
+        Refused.__init__(self, message)
 
 
 class JavaMissing(Refused):
-    """Spark needs a Java 17 or 21, and none was found."""
+    """Spark needs Java 17 or 21, and none was found."""
 
 
 class PortInUse(Refused):
+    """Another program listens at this address."""
+
     def __init__(self, host: str, port: int) -> None:
         self.host, self.port = host, port
         super().__init__(
@@ -166,7 +177,7 @@ class PortInUse(Refused):
 
 
 class Unauthorized(Refused):
-    """No token was shown, or another one than the coordinator was started with."""
+    """No token was sent, or not the one that the coordinator was started with."""
 
     def __init__(self, coordinator: str = "this coordinator", *, shown: bool = False) -> None:
         problem = "was started with another token" if shown else "needs a token"
@@ -176,7 +187,7 @@ class Unauthorized(Refused):
 
 
 class JobFailed(Refused):
-    """A job ended otherwise than the command that waited for it hoped, which says why."""
+    """A job ended in another status than the command that waited for it needs."""
 
 
 class Fenced(HeadraceError):
@@ -200,7 +211,7 @@ class ClaimLost(Fenced):
 
 
 class SyncOvertaken(Fenced):
-    """A sync came late: its worker has said a newer one since, which says everything anew."""
+    """A sync arrived late. Its worker has sent a newer one, which repeats everything."""
 
     def __init__(self, worker: str, sync: int) -> None:
         self.worker, self.sync = worker, sync
@@ -208,7 +219,7 @@ class SyncOvertaken(Fenced):
 
 
 class TokenSpent(Fenced):
-    """The target already holds a commit, or an abort, under this token (E1)."""
+    """The target already holds a commit or an abort under this token (E1)."""
 
     def __init__(self, token: str, target: str) -> None:
         self.token, self.target = token, target
@@ -232,7 +243,7 @@ class CoordinatorUnavailable(Unavailable):
 
 
 class NotLeader(Unavailable):
-    """This coordinator does not lead; the leader's address is known or not."""
+    """This coordinator does not lead; the message names the leader, where it is known."""
 
     def __init__(self, leader: str | None) -> None:
         self.leader = leader
@@ -245,7 +256,7 @@ class JarsUnavailable(Unavailable):
 
 
 class SparkDied(Unavailable):
-    """The JVM of a worker, or its Spark application, has ended; the worker can do nothing more."""
+    """The JVM of a worker, or its Spark application, has ended. The worker can't go on."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -262,14 +273,15 @@ _KINDS: Mapping[str, type[HeadraceError]] = {
 
 
 def kinds() -> Mapping[str, type[HeadraceError]]:
-    """The whole tree, by name."""
+    """Every class of the tree, by its name."""
     return _KINDS
 
 
-def heard(kind: str, message: str) -> HeadraceError | None:
-    """The error that another process raised: same class, same message; None: no class of ours.
+def error_of_kind(kind: str, message: str) -> HeadraceError | None:
+    """Rebuild an error from the name of its class and its message; None: no class of ours.
 
-    Its fields stay behind; only the message travels. So it is made without its constructor.
+    Only the message travels between processes, not the fields. So the error is made without
+    calling its constructor, and has none of the fields.
     """
-    found = _KINDS.get(kind)
-    return found.__new__(found, message) if found else None
+    error_class = _KINDS.get(kind)
+    return error_class.__new__(error_class, message) if error_class else None

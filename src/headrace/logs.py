@@ -1,4 +1,6 @@
-"""How log records are written: a constant message, then its facts as fields.
+"""Logging: how log records are formatted, and which of their fields are redacted.
+
+A record is a constant message, and its facts are fields:
 
 log.info("task assigned", extra={"task": …, "worker": …})
 """
@@ -13,7 +15,7 @@ from collections.abc import Hashable, Mapping
 from typing import Literal
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_NOISE = frozenset({"color_message"})  # uvicorn's own
+_NOISE = frozenset({"color_message"})  # set by uvicorn on its records
 _SECRET_WORDS = (
     "password",
     "passwd",
@@ -30,34 +32,38 @@ _SECRET_WORDS = (
     "storagekey",
     "api_key",
     "apikey",
-    "connection_string",  # Azure's holds the account's key
+    "connection_string",  # Azure's contains the account key
     "private_key",
-    "sse_key",  # with which S3 encrypts, when the customer brings it
+    "sse_key",  # the customer-provided key of S3 server-side encryption
 )
-# Too short to be looked for inside of words.
+# Too short to be searched inside of words; they must be a whole part of the name.
 _SECRET_PARTS = frozenset({"cookie", "pass", "pwd", "sas"})
 _NOT_SECRET = frozenset({"token_spent", "commit_token"})
 REDACTED = "******"
-ONCE_REMEMBERED_MAX = 10_000  # things that were said; the oldest may be said again
+ONCE_REMEMBERED_MAX = 10_000  # keys; beyond that the oldest is forgotten, and may be logged again
 
 
 class Once:
-    """For what is worth one line, however often it happens. Used by one thread."""
+    """Remembers what was logged, for events worth one line however often they occur.
+
+    Not thread-safe: for use by one thread.
+    """
 
     def __init__(self) -> None:
-        self._said: OrderedDict[Hashable, None] = OrderedDict()  # as an ordered set
+        self._seen: OrderedDict[Hashable, None] = OrderedDict()  # as an ordered set
 
     def first(self, what: Hashable) -> bool:
-        if what in self._said:
+        """Whether this is the first time that `what` comes up."""
+        if what in self._seen:
             return False
-        self._said[what] = None
-        if len(self._said) > ONCE_REMEMBERED_MAX:
-            self._said.popitem(last=False)
+        self._seen[what] = None
+        if len(self._seen) > ONCE_REMEMBERED_MAX:
+            self._seen.popitem(last=False)
         return True
 
 
 def is_secret(name: str) -> bool:
-    """Whether a field or option of this name holds something nobody should read."""
+    """Whether a field or option of this name holds a secret."""
     lowered = name.lower().replace("-", "_").replace(".", "_")
     if lowered in _NOT_SECRET:
         return False
@@ -74,11 +80,13 @@ def _fields(record: logging.LogRecord) -> Mapping[str, object]:
 
 
 def facts_of(record: logging.LogRecord) -> str:
-    """The fields of a record, as text; those that hold secrets by name are redacted."""
+    """The fields of a record as `key=value` text; those whose name says secret are redacted."""
     return " ".join(f"{key}={value}" for key, value in _fields(record).items())
 
 
 class TextFormatter(logging.Formatter):
+    """One line for people: the message, then its fields; a traceback follows below."""
+
     def format(self, record: logging.LogRecord) -> str:
         line = super().format(record)
         fields = facts_of(record)
@@ -87,6 +95,8 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
     def format(self, record: logging.LogRecord) -> str:
         entry: dict[str, object] = {
             "at": self.formatTime(record),
@@ -101,8 +111,9 @@ class JsonFormatter(logging.Formatter):
 
 
 def set_up(*, level: str, fmt: Literal["text", "json"]) -> None:
+    """Write log records of this level and above to standard error."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setLevel(level)  # others may listen to more than is written here
+    handler.setLevel(level)  # of this handler alone: others, such as the job log, may take more
     handler.setFormatter(
         JsonFormatter()
         if fmt == "json"

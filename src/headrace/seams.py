@@ -1,7 +1,7 @@
-"""Named points at which a test may stop, kill or fail this process. Free when unused.
+"""Seams: named crash points at which a test stops, kills or fails this process. Free when unused.
 
 A seam stands on both sides of every durable step: each store write, stage, prepare, sink
-commit and acknowledgement. `arm` gives a seam an action; a process started by a test is
+commit and acknowledgement. `arm` gives a seam an action; a process that a test has started is
 armed from its environment by `arm_from`, e.g. `HEADRACE_SEAMS="epoch running=kill"`.
 """
 
@@ -18,6 +18,7 @@ _armed: dict[str, Action] = {}
 
 
 def seam(name: str) -> None:
+    """Pass a crash point: run the action that it is armed with, if any."""
     if _armed and name in _armed:
         _armed[name]()
 
@@ -49,7 +50,8 @@ def arm_from(text: str) -> None:
 
 
 def _signal_self(number: signal.Signals) -> Action:
-    # To this very thread: sent to the process, another may take it while this one goes on.
+    # To this very thread: a signal sent to the process may be delivered to another thread while
+    # this one runs on past the seam.
     return lambda: signal.pthread_kill(threading.get_ident(), number)
 
 

@@ -16,10 +16,10 @@ from fastapi.testclient import TestClient
 
 from headrace.api.app import make_app
 from headrace.clock import SystemClock
-from headrace.coordinator.options import Options
+from headrace.coordinator.context import CoordinatorSettings
 from headrace.coordinator.service import Coordinator
-from headrace.model.cleanup import Retention
 from headrace.model.ids import RandomIds
+from headrace.model.jobs.epoch import Retention
 from tests.stores import KEYS
 
 ADDRESS = "http://here:7300"
@@ -40,7 +40,9 @@ def eventually(met: Callable[[], bool]) -> None:
 def served(
     store_url: str, *, token: str | None = None, retention: Retention | None = None
 ) -> Generator[TestClient]:
-    options = Options(store_url, ADDRESS, retention=retention or Retention(), secret_keys=KEYS)
+    options = CoordinatorSettings(
+        store_url, ADDRESS, retention=retention or Retention(), secret_keys=KEYS
+    )
     coordinator = Coordinator(options, CLOCK, RandomIds())
     # The name under which a client of this machine would reach it.
     with TestClient(make_app(coordinator, token=token), base_url=LOOPBACK) as client:

@@ -24,8 +24,7 @@ from headrace.api.connections import (
     files_allowed,
 )
 from headrace.api.server import CoordinatorServer
-from headrace.coordinator.metrics import Metrics
-from headrace.coordinator.options import Options
+from headrace.coordinator.context import CoordinatorSettings, Metrics
 from headrace.coordinator.service import Coordinator
 from headrace.model.ids import RandomIds
 from tests.api.conftest import BOUND_S, CLOCK, eventually
@@ -70,7 +69,7 @@ def serving(
 ) -> Generator[Served]:
     with socket.create_server(("127.0.0.1", 0)) as sock, ExitStack() as opened:
         port = sock.getsockname()[1]
-        options = Options(store_url, f"http://127.0.0.1:{port}")
+        options = CoordinatorSettings(store_url, f"http://127.0.0.1:{port}")
         coordinator = Coordinator(options, CLOCK, RandomIds())
         server = CoordinatorServer(coordinator, token, limits)
         thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
@@ -270,7 +269,7 @@ def slow_reader(monkeypatch: pytest.MonkeyPatch) -> tuple[BoundedHttp, Buffer, T
     taken = Connections(ConnectionLimits(9), Metrics(), token=None, address="http://a:1")
     monkeypatch.setattr(taken, "count_slow", lambda: None)  # it needs a real event loop
     buffer, timers, one = Buffer(), Timers(), object.__new__(BoundedHttp)
-    facts = {"transport": buffer, "loop": timers, "_all": taken, "_limits": taken.limits}
+    facts = {"transport": buffer, "loop": timers, "_connections": taken, "_limits": taken.limits}
     for name, value in {**facts, "_answer_timer": None, "_answers": 0}.items():
         setattr(one, name, value)
     buffer.left = 50_000
@@ -378,7 +377,7 @@ def test_a_tenth_is_kept_for_workers_and_others_are_told_503(
 def test_the_count_of_a_minute_is_told_with_the_next_line(
     sqlite_url: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "TOLD_INTERVAL_S", 1.0)
+    monkeypatch.setattr(connections, "LOG_INTERVAL_S", 1.0)
     with serving(sqlite_url, FEW) as served:
         idle(served, 9)
         for _ in range(4):

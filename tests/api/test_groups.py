@@ -12,24 +12,24 @@ from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine
 
 from headrace.api.app import make_app
-from headrace.containers.launching import Supports
-from headrace.coordinator.options import GroupOptions, Options
+from headrace.containers.container import Supports
+from headrace.coordinator.context import CoordinatorSettings, GroupOptions
 from headrace.coordinator.service import Coordinator
-from headrace.model.groups.orphans import AutoRestart
+from headrace.model.groups import AutoRestart
 from headrace.model.ids import RandomIds
-from headrace.store import workers
-from headrace.store.engine import writing
-from headrace.store.workers import Worker
+from headrace.store.core.engine import writing
+from headrace.store.tasks import workers
+from headrace.store.tasks.workers import Worker
 from tests.api.conftest import ADDRESS, CLOCK, LOOPBACK, eventually
 from tests.api.test_jobs import error_of
-from tests.coordinator.groups.stand import Place
+from tests.coordinator.groups.group_harness import FakeContainer
 from tests.stores import KEYS
 
 LOG = ["starting", "password=hunter2", 'url jdbc:x//me:pw@db "token": "abc"', "ready"]
 GROUP = {"name": "g", "container": "local"}
 
 
-class Writing(Place):
+class Writing(FakeContainer):
     """A container that has logs."""
 
     def logs(self, launch: Any, *, lines: int) -> list[str]:
@@ -37,12 +37,12 @@ class Writing(Place):
 
 
 @contextmanager
-def served_with(store_url: str, *places: Place) -> Generator[TestClient]:
+def served_with(store_url: str, *places: FakeContainer) -> Generator[TestClient]:
     groups = GroupOptions(
         auto_restart=AutoRestart(enabled=True),
         containers={place.name: place for place in places},
     )
-    options = Options(store_url, ADDRESS, groups=groups, secret_keys=KEYS)
+    options = CoordinatorSettings(store_url, ADDRESS, groups=groups, secret_keys=KEYS)
     coordinator = Coordinator(options, CLOCK, RandomIds())
     with TestClient(make_app(coordinator, token=None), base_url=LOOPBACK) as client:
         eventually(lambda: client.get("/health").json()["leading"])
@@ -56,7 +56,9 @@ def place() -> Writing:
 
 @pytest.fixture
 def api(store_url: str, place: Writing) -> Iterator[TestClient]:
-    by_user = Place("external", Supports(start=False, stop=False, restart=False, logs=False))
+    by_user = FakeContainer(
+        "external", Supports(start=False, stop=False, restart=False, logs=False)
+    )
     with served_with(store_url, place, by_user) as client:
         yield client
 

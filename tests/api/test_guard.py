@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from headrace.api import auth
+from headrace.api import guard
 from tests.api.conftest import served
 from tests.api.test_jobs import error_of
 
@@ -121,7 +121,7 @@ def test_the_type_of_a_body_may_name_its_encoding(shared: TestClient) -> None:
 def test_a_body_that_is_too_large_is_refused_whether_announced_or_not(
     shared: TestClient, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
-    monkeypatch.setattr(auth, "BODY_BYTES_MAX", 10)
+    monkeypatch.setattr(guard, "BODY_BYTES_MAX", 10)
 
     def in_parts() -> Iterator[bytes]:
         yield from (b"x" * 6, b"x" * 6)

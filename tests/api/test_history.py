@@ -11,20 +11,20 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, insert, select
 
-from headrace.model.cleanup import DAY_MS, CleanupStep, Retention
-from headrace.model.job import JobStatus
-from headrace.store import cleanups as store_cleanups
-from headrace.store import history as store_history
-from headrace.store.engine import reading, writing
-from headrace.store.history import Ended
-from headrace.store.schema import cleanups, history
+from headrace.model.jobs.epoch import DAY_MS, CleanupStep, Retention
+from headrace.model.jobs.status import JobStatus
+from headrace.store.core.engine import reading, writing
+from headrace.store.jobs import cleanups as store_cleanups
+from headrace.store.jobs import history as store_history
+from headrace.store.jobs.history import EndedRun
+from headrace.store.jobs.schema import cleanups, history
 from tests.api.conftest import CLOCK, eventually, served
 from tests.api.test_jobs import error_of, submission
 from tests.api.test_savepoints import Worker, restoring, stopped_job
 from tests.api.test_workers import status
+from tests.coordinator.jobs.streaming import streaming
+from tests.coordinator.jobs.test_commands import with_secret
 from tests.coordinator.specs import SECRET
-from tests.coordinator.streaming import streaming
-from tests.coordinator.test_commands import with_secret
 
 FACTS = {
     "number": 1,
@@ -42,7 +42,7 @@ FACTS = {
 FAR_MS = 1 << 50  # every cleanup is due by then
 
 
-def ended(job: str = "old", run: int = 1, **changed: Any) -> Ended:
+def ended(job: str = "old", run: int = 1, **changed: Any) -> EndedRun:
     now_ms = CLOCK.wall_ms()
     made: dict[str, Any] = {
         "incarnation": f"of-{job}",
@@ -59,10 +59,10 @@ def ended(job: str = "old", run: int = 1, **changed: Any) -> Ended:
         "spec": {},
         "pipelines": [FACTS],
     }
-    return Ended(**{**made, **changed})
+    return EndedRun(**{**made, **changed})
 
 
-def given_history(store: Engine, *runs: Ended) -> None:
+def given_history(store: Engine, *runs: EndedRun) -> None:
     with writing(store) as conn:
         for run in runs:
             store_history.put(conn, run)

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from headrace.model.jobspec import JobSpec
+from headrace.model.jobs.spec import JobSpec
 from tests.api.conftest import eventually
+from tests.coordinator.jobs.test_commands import with_secret
 from tests.coordinator.specs import SECRET, spec
-from tests.coordinator.test_commands import with_secret
 
 
 def submission(made: JobSpec | None = None, **more: Any) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from headrace.api.routes.logs import Cursor
-from headrace.model.cleanup import Retention
+from headrace.api.routes.jobs import Cursor
+from headrace.model.jobs.epoch import Retention
 from headrace.protocol.messages import LogLine
 from tests.api.conftest import eventually, served
 from tests.api.test_jobs import error_of, submission

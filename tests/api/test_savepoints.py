@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from headrace.model.jobspec import JobSpec, PluginSpec
+from headrace.model.jobs.spec import JobSpec, PluginSpec
 from headrace.model.task import Claim, FailureCause, Lane
-from headrace.protocol.messages import Held, Report, Seen
+from headrace.protocol.messages import Held, LastAnswerSeen, Report
 from tests.api.conftest import eventually
 from tests.api.test_jobs import error_of, submission
 from tests.api.test_workers import register, status, sync
+from tests.coordinator.jobs.streaming import done, saved, streaming, with_source
 from tests.coordinator.specs import ROWS, failed, planned, prepared
-from tests.coordinator.streaming import done, saved, streaming, with_source
 
 
 class Worker:
@@ -22,7 +22,7 @@ class Worker:
 
     def __init__(self, api: TestClient) -> None:
         self._api = api
-        self._syncs, self._seen = 0, Seen()
+        self._syncs, self._seen = 0, LastAnswerSeen()
         register(api)
 
     def claims(self, job: str) -> Claim:
@@ -42,7 +42,7 @@ class Worker:
     def _sync(self, **said: Any) -> Any:
         self._syncs += 1
         answer = sync(self._api, self._syncs, seen=self._seen, **said)
-        self._seen = Seen(term=answer.term, number=answer.number)
+        self._seen = LastAnswerSeen(term=answer.term, number=answer.number)
         return answer
 
 

@@ -17,26 +17,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from psycopg import sql
 from sqlalchemy import Connection, Engine, event, update
 
-from headrace.api.routes import (
-    catalogs,
-    groups,
-    history,
-    ids,
-    jobs,
-    logs,
-    resources,
-    system,
-    tables,
-)
+from headrace.api.routes import groups, jobs, system, tables
 from headrace.coordinator import service
 from headrace.coordinator.service import Coordinator
-from headrace.store import leases
-from headrace.store.engine import open_store, with_keyring, writing
-from headrace.store.facts import OLDEST_PROGRAM, PROGRAM_LEVEL
-from headrace.store.fence import Term
+from headrace.store.core import leases
+from headrace.store.core.engine import open_store, with_keyring, writing
+from headrace.store.core.keyring import GivenKeys, Keyring, SecretKey
+from headrace.store.core.schema import OLDEST_PROGRAM, PROGRAM_LEVEL, facts
+from headrace.store.core.transactions import Term
 from headrace.store.key_change import change_key
-from headrace.store.keyring import GivenKeys, Keyring, SecretKey
-from headrace.store.schema import facts
 from tests.api.conftest import ADDRESS, eventually, served
 from tests.api.test_jobs import error_of, submission
 from tests.api.test_savepoints import Worker
@@ -321,8 +310,12 @@ def test_every_route_lists_its_errors_in_the_form_in_which_they_come(shared: Tes
     found = list(operations(shared))
     routed = {
         (route.path, method.lower())
-        for router in (jobs, logs, history, ids, catalogs, tables, groups, resources, system)
-        for route in router.router.routes
+        for router in (
+            *(jobs.router, jobs.logs_router, jobs.history_router, jobs.ids_router),
+            *(tables.router, tables.catalogs_router, groups.router, groups.resources_router),
+            system.router,
+        )
+        for route in router.routes
         if isinstance(route, APIRoute)
         for method in route.methods or ()
     }

@@ -12,17 +12,17 @@ from sqlalchemy import Engine, update
 
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskStatus
-from headrace.protocol.tables import BinTold, GainTold, Planned
-from headrace.store import leases
-from headrace.store.engine import writing
-from headrace.store.schema import tasks as task_rows
+from headrace.protocol.tables import PlanGain, Planned, PlannedBin
+from headrace.store.core import leases
+from headrace.store.core.engine import writing
+from headrace.store.tasks.schema import tasks as task_rows
 from tests.api.conftest import CLOCK, served
 from tests.api.test_jobs import error_of
-from tests.coordinator.tables.lakes import Lakes
-from tests.coordinator.tables.standings import PENDING, SUMMARY
+from tests.coordinator.tables.lake_rows import LakeRows
+from tests.coordinator.tables.snapshots import PENDING, SUMMARY
 
 NAME = "headrace.db.t"
-GAIN = GainTold(
+GAIN = PlanGain(
     files_before=40,
     files_after=2,
     deletes_removed=3,
@@ -34,8 +34,8 @@ GAIN = GainTold(
 
 
 @pytest.fixture
-def lakes(store: Engine) -> Lakes:
-    return Lakes(store, now_ms=CLOCK.wall_ms())
+def lakes(store: Engine) -> LakeRows:
+    return LakeRows(store, now_ms=CLOCK.wall_ms())
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def follower(store: Engine, store_url: str) -> Iterator[TestClient]:
         yield client
 
 
-def test_tables_are_listed_by_pages_and_filters(follower: TestClient, lakes: Lakes) -> None:
+def test_tables_are_listed_by_pages_and_filters(follower: TestClient, lakes: LakeRows) -> None:
     for number in range(5):
         lakes.table(f"t{number}", TableStatus.PENDING if number % 2 else TableStatus.IDLE)
 
@@ -66,7 +66,9 @@ def test_tables_are_listed_by_pages_and_filters(follower: TestClient, lakes: Lak
     assert error_of(follower.get("/v1/tables?most=1001"), 422)["kind"] == "Refused"
 
 
-def test_a_table_is_shown_with_all_that_is_known_of_it(follower: TestClient, lakes: Lakes) -> None:
+def test_a_table_is_shown_with_all_that_is_known_of_it(
+    follower: TestClient, lakes: LakeRows
+) -> None:
     table = lakes.table(
         status=TableStatus.MINOR_OPTIMIZING,
         summary=SUMMARY.model_dump(mode="json"),
@@ -96,7 +98,7 @@ def test_a_table_is_shown_with_all_that_is_known_of_it(follower: TestClient, lak
     assert (running["snapshot"], running["partitions_left"]) == ("11", 4)
 
 
-def test_history_outlives_a_table(follower: TestClient, lakes: Lakes) -> None:
+def test_history_outlives_a_table(follower: TestClient, lakes: LakeRows) -> None:
     table = lakes.table()
     lakes.process(table, ProcessStatus.FAILED, error="disk full")
     done = lakes.process(
@@ -116,7 +118,7 @@ def test_history_outlives_a_table(follower: TestClient, lakes: Lakes) -> None:
         assert "headrace table history" in error_of(follower.get(path), 404)["message"]
 
 
-def test_a_table_is_explained(follower: TestClient, lakes: Lakes) -> None:
+def test_a_table_is_explained(follower: TestClient, lakes: LakeRows) -> None:
     lakes.table(wanted_paused=1, summary=SUMMARY.model_dump(mode="json"))
 
     told = follower.get(f"/v1/tables/{NAME}/explain").json()
@@ -127,7 +129,7 @@ def test_a_table_is_explained(follower: TestClient, lakes: Lakes) -> None:
     ).items()
 
 
-def test_commands_say_whether_they_changed_anything(follower: TestClient, lakes: Lakes) -> None:
+def test_commands_say_whether_they_changed_anything(follower: TestClient, lakes: LakeRows) -> None:
     lakes.table()
 
     def ask(what: str, **body: Any) -> tuple[bool, bool, str | None]:
@@ -148,7 +150,7 @@ def test_commands_say_whether_they_changed_anything(follower: TestClient, lakes:
 
 
 def test_a_dry_plan_is_asked_for_and_polled(
-    follower: TestClient, lakes: Lakes, store: Engine
+    follower: TestClient, lakes: LakeRows, store: Engine
 ) -> None:
     lakes.table()
     asked = follower.post(f"/v1/tables/{NAME}/plan")
@@ -160,8 +162,8 @@ def test_a_dry_plan_is_asked_for_and_polled(
         snapshot=1,
         type="MAJOR",
         tasks=(
-            (BinTold(number=0, partition="day=1", paths=("a", "b"), bytes=2),),
-            (BinTold(number=1, partition="day=2", paths=("c",), bytes=2),),
+            (PlannedBin(number=0, partition="day=1", paths=("a", "b"), bytes=2),),
+            (PlannedBin(number=1, partition="day=2", paths=("c",), bytes=2),),
         ),
         gain=GAIN,
         left=3,
@@ -189,7 +191,7 @@ def test_a_dry_plan_is_asked_for_and_polled(
     assert error_of(follower.get(f"/v1/tables/{NAME}/plans/none"), 404)["kind"] == "NotFound"
 
 
-def test_a_blocker_is_taken_renewed_and_ended(follower: TestClient, lakes: Lakes) -> None:
+def test_a_blocker_is_taken_renewed_and_ended(follower: TestClient, lakes: LakeRows) -> None:
     lakes.table()
     path = f"/v1/tables/{NAME}/blockers/load"
     first = follower.put(path, json={"reason": "r", "seconds": 60}).json()
@@ -226,7 +228,9 @@ def test_an_unknown_table_is_404_with_where_to_look(
     assert error["message"].startswith("there is no table 'lake.sales.orders'; it is written")
 
 
-def test_tables_and_processes_are_counted_for_an_alarm(follower: TestClient, lakes: Lakes) -> None:
+def test_tables_and_processes_are_counted_for_an_alarm(
+    follower: TestClient, lakes: LakeRows
+) -> None:
     table = lakes.table(status=TableStatus.PENDING)
     lakes.process(table, settling_since_ms=1)
     lakes.process(table, ProcessStatus.FAILED, leftovers=1, discard_at_ms=2**50)

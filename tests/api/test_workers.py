@@ -10,7 +10,15 @@ import pytest
 from fastapi.testclient import TestClient
 
 from headrace.model.task import Claim, Lane
-from headrace.protocol.messages import Answer, Goodbye, Held, Register, Registered, Seen, Sync
+from headrace.protocol.messages import (
+    Answer,
+    Goodbye,
+    Held,
+    LastAnswerSeen,
+    Register,
+    Registered,
+    Sync,
+)
 from tests.api.conftest import BOUND_S, eventually
 from tests.api.test_jobs import error_of, submission
 from tests.coordinator.specs import planned, succeeded
@@ -56,7 +64,7 @@ def test_a_job_goes_from_submission_to_its_end(api: TestClient) -> None:
     eventually(lambda: status(api, "mine") == "SCHEDULED")
     given = sync(api, 1, free={Lane.SLOT: 2})
     [assignment] = given.assignments
-    claim, seen = assignment.claim, Seen(term=given.term, number=given.number)
+    claim, seen = assignment.claim, LastAnswerSeen(term=given.term, number=given.number)
     first = planned(claim)
     answer = sync(api, 2, seen=seen, holds=(Held(claim=claim),), reports=(first,))
     assert answer.acknowledged[0].plan == first.plan

@@ -6,22 +6,22 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from headrace.model.job import JOB_ENDED
+from headrace.model.jobs.status import JOB_ENDED
 from headrace.model.task import ENDED
-from headrace.store.naming import one_of
+from headrace.store.core.schema import quoted_list
 
 # What is left, and the query that finds it. Of a job that has ended, all but the cleanup of its
 # targets goes after the default delay, which is over long before the looks are.
 IN_STORE: Mapping[str, str] = {
     "open task of an ended job": (
         "SELECT t.id, t.kind, t.status, j.name FROM tasks t JOIN jobs j ON j.id = t.job_id"
-        f" WHERE j.status IN {one_of(JOB_ENDED)} AND t.status NOT IN {one_of(ENDED)}"
+        f" WHERE j.status IN {quoted_list(JOB_ENDED)} AND t.status NOT IN {quoted_list(ENDED)}"
     ),
     "secrets of an ended job": (
         "SELECT j.id, j.name FROM job_secrets s JOIN jobs j ON j.id = s.job_id"
-        f" WHERE j.status IN {one_of(JOB_ENDED)}"
+        f" WHERE j.status IN {quoted_list(JOB_ENDED)}"
     ),
-    "state of an ended job": f"SELECT id, name FROM jobs WHERE status IN {one_of(JOB_ENDED)}",
+    "state of an ended job": f"SELECT id, name FROM jobs WHERE status IN {quoted_list(JOB_ENDED)}",
     "cleanup that fails": ("SELECT job_id, step, failures, error FROM cleanups WHERE failures > 0"),
     "staged files of a table's process": "SELECT id FROM processes WHERE leftovers <> 0",
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 
-from headrace.client import JobView
+from headrace.client.views import JobView
 from headrace.errors import Unavailable
 from tests.chaos.leftovers import empty_below
 from tests.chaos.world import World

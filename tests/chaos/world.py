@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import psycopg
 
-from headrace.client import Client
+from headrace.client.client import Client
 from tests.chaos.leftovers import IN_STORE, empty_folders, files_in
 from tests.crash.cluster import Cluster, Process, cluster, free_port
 from tests.crash.database import Database

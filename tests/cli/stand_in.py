@@ -17,20 +17,27 @@ from threading import Event
 from types import FrameType, ModuleType
 from typing import Any
 
-from headrace.cli import local, main
+from headrace.cli import main
+from headrace.cli.local import supervisor
 from headrace.clock import SystemClock
 from headrace.config import Settings
-from headrace.containers.local import UNHURRIED
+from headrace.containers.process import UNHURRIED
 from headrace.errors import JavaMissing, Refused, Unavailable
 from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
-from headrace.protocol.messages import EpochCompleted, Json
-from headrace.protocol.payloads import ForgetPayload, PipelinePayload, Plan, Slice
+from headrace.protocol.messages import (
+    EpochCompleted,
+    EpochPlan,
+    ForgetPayload,
+    Json,
+    PipelinePayload,
+    Slice,
+)
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import Execution
 from headrace.worker.host import Host, Identity
+from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
-from headrace.worker.tending import Spark
 
 FINISHES = 7
 FAILS = 13
@@ -61,8 +68,8 @@ def run_made_up(execution: Execution, home: Path) -> Mapping[str, Any] | None:
     if payload.restore.epoch:
         return None
     part = Slice(data=None, after=rows, rows=rows)
-    execution.granted(execution.propose(1, Plan(slices={source.name: part}, now_ms=0)))
-    execution.says("running", epoch=1, rows=rows // 2, expected=rows)
+    execution.granted_plan(execution.propose(1, EpochPlan(slices={source.name: part}, now_ms=0)))
+    execution.set_progress("running", epoch=1, rows=rows // 2, expected=rows)
     while rows == DEAF or (rows == WAITS and not (home / "go").exists()):
         if rows != DEAF:
             execution.check()
@@ -71,7 +78,7 @@ def run_made_up(execution: Execution, home: Path) -> Mapping[str, Any] | None:
     sys.stdout.write("a row [that looks] like markup\n")
     sys.stdout.flush()
     ready = [plugin.name for plugin in payload.pipeline.sources]
-    execution.prepared(execution.prepare(1, {}, ready))
+    execution.wait_until_prepared(execution.prepare(1, {}, ready))
     facts: Json = {"table": "demo.events", "snapshot": "4711", "rows": rows, "total_rows": 2 * rows}
     execution.complete(
         EpochCompleted(
@@ -105,7 +112,7 @@ def fail_made_up(execution: Execution, rows: int) -> None:
     if rows == RETRIED and execution.claim.attempt == 1:
         raise Unavailable("the made-up target is away")
     if rows == UNSETTLED:
-        execution.prepared(execution.prepare(1, {}))
+        execution.wait_until_prepared(execution.prepare(1, {}))
         raise Refused("the made-up target is full")
     if rows == FAILS:
         raise Refused("the made-up source is out of luck")
@@ -118,9 +125,9 @@ def run_endless(execution: Execution, payload: PipelinePayload) -> None:
     while not execution.saving:
         epoch, written = epoch + 1, written + ENDLESS
         part = Slice(data=None, after=written, rows=ENDLESS)
-        execution.granted(execution.propose(epoch, Plan(slices={source: part}, now_ms=0)))
-        execution.says("running", epoch=epoch, rows=written)
-        execution.prepared(execution.prepare(epoch, {}))
+        execution.granted_plan(execution.propose(epoch, EpochPlan(slices={source: part}, now_ms=0)))
+        execution.set_progress("running", epoch=epoch, rows=written)
+        execution.wait_until_prepared(execution.prepare(epoch, {}))
         execution.complete(
             EpochCompleted(
                 seq=0,
@@ -186,5 +193,5 @@ if __name__ == "__main__":
     made_up = ModuleType("headrace.worker.service")
     made_up.__dict__["serve_worker"] = serve_worker
     sys.modules[made_up.__name__] = made_up
-    local.command = command
+    supervisor.command = command
     main.main()

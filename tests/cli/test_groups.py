@@ -9,18 +9,18 @@ import pytest
 from sqlalchemy import Engine
 
 from headrace.api.group_views import group_view
-from headrace.cli import groups, serve, workers
+from headrace.cli import groups, serve
 from headrace.cli.group_text import about_group
-from headrace.containers.launching import Launch, LaunchState, LaunchStatus
-from headrace.coordinator.options import GroupOptions, Options
+from headrace.containers.container import Launch, LaunchState, LaunchStatus
+from headrace.coordinator.context import CoordinatorSettings, GroupOptions
 from headrace.errors import BadSetting, Refused
-from headrace.store.engine import reading
-from headrace.store.fence import Term
-from tests.cli.lake import Script, said_to
+from headrace.store.core.engine import reading
+from headrace.store.core.transactions import Term
+from tests.cli.jobs.test_jobs import WORKER, always, invoke
 from tests.cli.machine import error_body
-from tests.cli.test_jobs import WORKER, always, invoke
-from tests.coordinator.desk import Desk
-from tests.coordinator.groups.stand import GRACE_S, GROUP, Care, Place
+from tests.cli.tables.lake import Script, said_to
+from tests.coordinator.groups.group_harness import GRACE_S, GROUP, FakeContainer, GroupHarness
+from tests.coordinator.leader_harness import LeaderHarness
 from tests.fakes import FakeClock
 
 NOW = 1_700_000_000_000
@@ -78,7 +78,7 @@ SHOWN: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def still_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (groups, workers):
+    for module in (groups, groups):
         monkeypatch.setattr(module, "now_ms", lambda: NOW)
 
 
@@ -239,7 +239,7 @@ class _Alone:
     invoked_subcommand = None
 
 
-class Killed(Place):
+class Killed(FakeContainer):
     """The first worker that it starts is killed, the next one boots."""
 
     def status(self, launch: Launch) -> LaunchStatus:
@@ -248,7 +248,7 @@ class Killed(Place):
 
 @pytest.mark.req("R1", "R2", "R3")
 def test_show_through_a_crash_and_a_recovery(store: Engine, clock: FakeClock, term: Term) -> None:
-    care = Care(Desk(store, clock, term), Killed(), max_retries=5)
+    care = GroupHarness(LeaderHarness(store, clock, term), Killed(), max_retries=5)
     care.group(min_parallelism=4)
     care.look()
     [made] = care.all()
@@ -280,8 +280,8 @@ def test_show_through_a_crash_and_a_recovery(store: Engine, clock: FakeClock, te
     assert "without a worker" not in back
 
 
-def _shown(care: Care) -> str:
-    options = Options("", "", groups=GroupOptions(care.setting, care.keep, care.places))
+def _shown(care: GroupHarness) -> str:
+    options = CoordinatorSettings("", "", groups=GroupOptions(care.setting, care.keep, care.places))
     now_ms = care.desk.clock.wall_ms()
     with reading(care.store) as conn:
         view = group_view(conn, care.read_group(), options, now_ms=now_ms)

@@ -142,9 +142,10 @@ def test_anything_else_is_a_bug_and_says_where_its_traceback_lies(
 
 def test_an_interrupt_leaves_with_130(tmp_path: Path) -> None:
     code = (
-        "import headrace.cli.asking as asking, headrace.cli.main as main, sys\n"
+        "import headrace.cli.context as asking, headrace.cli.main as main, sys\n"
         "def stop(*_): raise KeyboardInterrupt\n"
-        "asking.Ask.client = property(stop); sys.argv = ['headrace', 'workers']; main.main()"
+        "asking.CommandCall.client = property(stop)\n"
+        "sys.argv = ['headrace', 'workers']; main.main()"
     )
     done = subprocess.run(
         [sys.executable, "-c", code],

@@ -15,14 +15,14 @@ import psutil
 import pytest
 
 from headrace.errors import KeyRefused
-from headrace.store import engine
-from headrace.store.catalogs import NewCatalog, add, secrets_of
-from headrace.store.engine import reading, writing
-from headrace.store.keyring import KeyFile, KeySource, SecretKey, own_file
+from headrace.store.core import engine
+from headrace.store.core.engine import reading, writing
+from headrace.store.core.keyring import KeyFile, KeySource, SecretKey, own_file
 from headrace.store.migrate import prepare_store
+from headrace.store.tables.catalogs import NewCatalog, add, secrets_of
 from tests.cli import stand_in
+from tests.cli.jobs.test_run import Commands
 from tests.cli.machine import COMMAND_MAX_S, environment, headrace, one_line_of
-from tests.cli.test_run import Commands
 from tests.coordinator.specs import SECRET
 from tests.postgresql import PostgreSQL
 from tests.stores import KEY, KEYS, open_store

@@ -8,10 +8,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from headrace.containers.container import ContainerSetting, Launch, LaunchState
 from headrace.containers.detached import DetachedWorkers
-from headrace.containers.launching import Launch, LaunchState
-from headrace.containers.local_workers import local_workers
-from headrace.containers.properties import ContainerSetting
+from headrace.containers.local import local_workers
 from tests.cli.machine import wait_until
 
 STAND_IN = (sys.executable, "-m", "tests.containers.stand_in")

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from threading import Event
 
-from headrace.worker.launch import claimed
+from headrace.containers.launch_claims import claim_launch
 
 LOOK_S = 0.02
 LIFE_MAX_S = 100  # a test that fails leaves nothing for ever
@@ -41,12 +41,12 @@ def main() -> None:
         Event().wait(LOOK_S)
     if kind == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    mine = claimed(option("--resource-id"), int(option("--launch")), folder)
+    mine = claim_launch(option("--resource-id"), int(option("--launch")), folder)
     assert mine is not None
     # In a group of its own, as Spark's Python daemons are.
     child = subprocess.Popen([sys.executable, "-c", SLEEPS], process_group=0)
     sys.stderr.write(f"{os.getpid()} {child.pid}\n")
-    mine.found(spark_application="app-1")
+    mine.note_application(spark_application="app-1")
     sys.stderr.write("works\n")
     signal.pause()
 

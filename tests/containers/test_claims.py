@@ -9,20 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.containers import claims
-from headrace.containers.identity import start_of
-from headrace.containers.launching import LaunchState
+from headrace.containers import launch_claims
+from headrace.containers.container import LaunchState
+from headrace.containers.launch_claims import start_of
 from headrace.errors import BadSetting
 from tests.cli.machine import is_gone
-from tests.containers.launches import (
-    ended_after,
-    launch_of,
-    stand_ins,
-    started,
-    wait_until_works,
-)
+from tests.containers.launches import ended_after, launch_of, stand_ins, started, wait_until_works
 
-ASKS = "import os; from headrace.containers.identity import start_of; print(start_of"
+ASKS = "import os; from headrace.containers.launch_claims import start_of; print(start_of"
 
 
 @pytest.mark.parametrize("other", ["ended", "another program's"])
@@ -33,7 +27,7 @@ def test_a_claim_of_a_process_that_is_gone_is_not_taken_for_alive(
     with ended_after(container, launch):
         container.start(launch)
         wait_until_works(container, launch)
-        claim = claims.read(container.folder(launch))
+        claim = launch_claims.read(container.folder(launch))
     assert claim is not None
     assert claim.pid is not None
     if other == "another program's":  # its pid was given out again, to this very process
@@ -41,7 +35,7 @@ def test_a_claim_of_a_process_that_is_gone_is_not_taken_for_alive(
     later = launch_of(2)
     folder = container.folder(later)
     folder.mkdir()
-    (folder / claims.CLAIM).write_text(claim.model_dump_json())
+    (folder / launch_claims.CLAIM).write_text(claim.model_dump_json())
 
     assert container.status(later).state is LaunchState.ENDED
     container.stop(later, grace_s=30)
@@ -68,7 +62,7 @@ def test_a_claim_that_can_not_be_read_is_told_and_nothing_is_started(tmp_path: P
     container, launch = stand_ins(tmp_path), launch_of()
     folder = container.folder(launch)
     folder.mkdir(parents=True)
-    (folder / claims.CLAIM).write_text("{")
+    (folder / launch_claims.CLAIM).write_text("{")
 
     with pytest.raises(BadSetting, match=r"claim\.json can not be read: it is no claim"):
         container.start(launch)

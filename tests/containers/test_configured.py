@@ -11,11 +11,17 @@ import pytest
 from headrace.config import Settings
 from headrace.containers import configured as module
 from headrace.containers.configured import Containers, configured
+from headrace.containers.container import (
+    ContainerSetting,
+    Launch,
+    Launched,
+    LaunchState,
+    LaunchStatus,
+    Supports,
+)
 from headrace.containers.external import External
-from headrace.containers.launching import Launch, Launched, LaunchState, LaunchStatus, Supports
-from headrace.containers.properties import ContainerSetting
 from headrace.errors import BadSetting, NotFound
-from tests.containers.fake_kubernetes import FakeKubernetes
+from tests.containers.kubernetes.fake_kubernetes import FakeKubernetes
 from tests.containers.launches import ROOT
 
 
@@ -196,6 +202,6 @@ def test_the_file_in_the_docs_can_be_read(tmp_path: Path, monkeypatch: pytest.Mo
     def no_cluster(_: Path | None, *, place: str) -> FakeKubernetes:
         return FakeKubernetes()
 
-    monkeypatch.setattr("headrace.containers.kubernetes_deployment.OfficialClient", no_cluster)
+    monkeypatch.setattr("headrace.containers.kubernetes.deployment.OfficialClient", no_cluster)
 
     assert given(tmp_path, example).names == ["external", "lake-pods", "local", "on-yarn"]

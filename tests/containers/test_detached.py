@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.containers import claims, detached
+from headrace.containers import detached, launch_claims
+from headrace.containers.container import Launch, Launched, LaunchState, LaunchStatus, Withdrawn
 from headrace.containers.detached import DetachedWorkers
-from headrace.containers.launching import Launch, Launched, LaunchState, LaunchStatus, Withdrawn
 from headrace.errors import Refused, Unavailable
 from tests.cli.machine import environment, is_gone, wait_until
 from tests.containers.launches import (
@@ -88,7 +88,9 @@ def test_of_starters_that_race_one_process_is_left(tmp_path: Path) -> None:
         for pid in losers:
             wait_until(lambda pid=pid: is_gone(pid), f"process {pid} has given way")
         assert is_in(containers[0], launch, LaunchState.RUNNING)
-        assert claims.end(containers[0].folder(launch)) is None, "a loser's end is not its own"
+        assert launch_claims.end(containers[0].folder(launch)) is None, (
+            "a loser's end is not its own"
+        )
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.containers import claims
-from headrace.containers.claims import Claim
+from headrace.containers import launch_claims
+from headrace.containers.container import Elsewhere, Launch, LaunchState, LaunchStatus
 from headrace.containers.detached import LOG, DetachedWorkers
-from headrace.containers.identity import start_of
-from headrace.containers.launching import Elsewhere, Launch, LaunchState, LaunchStatus
+from headrace.containers.launch_claims import LaunchClaim, start_of
 from headrace.errors import Unavailable
 from tests.cli.machine import is_gone
 from tests.containers.launches import launch_of, stand_ins
@@ -24,8 +23,8 @@ def claimed_elsewhere(container: DetachedWorkers, launch: Launch, *, withdrawn: 
     mine = start_of(os.getpid())
     assert mine is not None
     pid = None if withdrawn else os.getpid()
-    claim = Claim(pid=pid, started=mine, session=os.getsid(0), host="elsewhere")
-    (folder / claims.CLAIM).write_text(claim.model_dump_json())
+    claim = LaunchClaim(pid=pid, started=mine, session=os.getsid(0), host="elsewhere")
+    (folder / launch_claims.CLAIM).write_text(claim.model_dump_json())
     return folder
 
 
@@ -58,7 +57,7 @@ def test_one_whose_end_was_seen_there_has_ended_for_everybody(tmp_path: Path) ->
     container, launch = stand_ins(tmp_path), launch_of()
     folder = claimed_elsewhere(container, launch, withdrawn=False)
     (folder / LOG).write_text("last words\n")
-    claims.record_end(folder, 71)
+    launch_claims.record_end(folder, 71)
 
     container.stop(launch, grace_s=0)
 

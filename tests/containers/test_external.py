@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.main import app
-from headrace.config import OF_COORDINATORS, child_environment
+from headrace.config import COORDINATOR_ONLY, child_environment
+from headrace.containers.container import LaunchState, Supports
 from headrace.containers.external import External
-from headrace.containers.launching import LaunchState, Supports
 from headrace.errors import Refused
-from headrace.store.keyring import SecretKey
+from headrace.store.core.keyring import SecretKey
 from tests.containers.launches import TOKEN, launch_of, setting
 
 
@@ -40,7 +40,7 @@ def test_the_command_is_one_that_headrace_understands(
     Path("headrace.token").write_text("shown")
 
     def serve_worker(**given: object) -> None:
-        told.update(given, inherited=set(child_environment()) & set(OF_COORDINATORS))
+        told.update(given, inherited=set(child_environment()) & set(COORDINATOR_ONLY))
 
     monkeypatch.setenv("HEADRACE_STORE", "sqlite:///x.db")
     monkeypatch.setenv("HEADRACE_SECRET_KEY", SecretKey.new().text)

@@ -10,19 +10,18 @@ from pathlib import Path
 import pytest
 
 from headrace.clock import SystemClock
-from headrace.containers import claims
-from headrace.containers.claims import Claim
-from headrace.containers.detached import LOG, DetachedWorkers
-from headrace.containers.folders import (
+from headrace.containers import launch_claims
+from headrace.containers.container import ContainerSetting, LaunchState
+from headrace.containers.detached import (
     KEEP_FOLDERS_DAYS,
+    LOG,
     RESOURCES_SWEPT_MAX,
     SECRETS,
+    DetachedWorkers,
     Folders,
 )
-from headrace.containers.identity import start_of
-from headrace.containers.launching import LaunchState
-from headrace.containers.local_workers import local_workers
-from headrace.containers.properties import ContainerSetting
+from headrace.containers.launch_claims import LaunchClaim, start_of
+from headrace.containers.local import local_workers
 from headrace.errors import Refused
 from tests.cli.machine import is_gone, wait_until
 from tests.containers.launches import (
@@ -57,8 +56,8 @@ def left(
     folder.mkdir(parents=True)
     begun = start_of(os.getpid()) if alive else "long ago"
     assert begun is not None
-    mine = Claim(pid=os.getpid(), started=begun, session=1, host=host or os.uname().nodename)
-    (folder / claims.CLAIM).write_text(mine.model_dump_json())
+    mine = LaunchClaim(pid=os.getpid(), started=begun, session=1, host=host or os.uname().nodename)
+    (folder / launch_claims.CLAIM).write_text(mine.model_dump_json())
     (folder / LOG).write_text("said\n")
     (folder / SECRETS).write_text("s=1\n")
     return folder
@@ -74,7 +73,7 @@ def aged(folder: Path, *, days: float = OLD_DAYS) -> Path:
 
 def watchers() -> set[threading.Thread]:
     """Those that wait for the ends of processes."""
-    return {each for each in threading.enumerate() if each.name.endswith("(_see_out)")}
+    return {each for each in threading.enumerate() if each.name.endswith("(_wait_for_end)")}
 
 
 def test_secrets_are_there_while_it_runs_and_gone_when_it_was_stopped(tmp_path: Path) -> None:
@@ -135,7 +134,7 @@ def test_one_that_came_second_takes_no_secrets_from_the_first(tmp_path: Path) ->
         go.touch()
         for thread in starting:
             thread.join()
-        claim = claims.read(containers[0].folder(launch))
+        claim = launch_claims.read(containers[0].folder(launch))
         assert claim is not None
         [loser] = set(started(containers[0], launch)) - {claim.pid}
         wait_until(lambda: is_gone(loser), "the second has given way")
@@ -164,7 +163,7 @@ def test_an_old_folder_that_can_not_be_understood_stops_no_start(
     container, newest = stand_ins(tmp_path), launch_of(12)
     broken = container.folder(launch_of(1))
     broken.mkdir(parents=True)
-    (broken / claims.CLAIM).write_text("{")
+    (broken / launch_claims.CLAIM).write_text("{")
     with ended_after(container, newest):
         container.start(newest)
 
@@ -185,7 +184,7 @@ def test_a_resource_that_nobody_wrote_to_for_days_is_forgotten(tmp_path: Path) -
     writes = aged(left(tmp_path, "writes"))
     os.utime(writes / LOG)
     unclaimed = aged(left(tmp_path, "unclaimed"))
-    (unclaimed / claims.CLAIM).unlink()
+    (unclaimed / launch_claims.CLAIM).unlink()
     aged(unclaimed)
 
     folders.forget_old("mine", 2)

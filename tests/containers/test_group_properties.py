@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.containers.container import ContainerSetting, WorkerContainer
 from headrace.containers.external import External
-from headrace.containers.kubernetes_deployment import KubernetesDeployments
-from headrace.containers.launching import WorkerContainer
-from headrace.containers.local_workers import local_workers, spark_workers
-from headrace.containers.properties import ContainerSetting
+from headrace.containers.kubernetes.deployment import KubernetesDeployments
+from headrace.containers.local import local_workers, spark_workers
 from headrace.errors import BadSetting
-from tests.containers.fake_kubernetes import FakeKubernetes
+from tests.containers.kubernetes.fake_kubernetes import FakeKubernetes
 
 
 def container(kind: str, home: Path) -> WorkerContainer:

@@ -7,17 +7,10 @@ from pathlib import Path
 
 import psutil
 
-from headrace.containers.detached import DetachedWorkers
-from headrace.containers.folders import SECRETS
-from headrace.containers.local_workers import local_workers, spark_workers
-from headrace.containers.properties import ContainerSetting
-from tests.containers.launches import (
-    PATHS,
-    STAND_IN,
-    ended_after,
-    launch_of,
-    wait_until_works,
-)
+from headrace.containers.container import ContainerSetting
+from headrace.containers.detached import SECRETS, DetachedWorkers
+from headrace.containers.local import local_workers, spark_workers
+from tests.containers.launches import PATHS, STAND_IN, ended_after, launch_of, wait_until_works
 
 SECRET_KEY = "spark-conf.spark.hadoop.fs.s3a.secret.key"
 

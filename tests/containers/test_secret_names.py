@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.redaction import redacted, sounds_secret
+from headrace.model.text import redacted, sounds_secret
 
 SECRET = """
 export.AZURE_STORAGE_KEY

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Engine
 
-from headrace.store.fence import Term
-from tests.coordinator.desk import Desk
+from headrace.store.core.transactions import Term
+from tests.coordinator.leader_harness import LeaderHarness
 from tests.fakes import FakeClock
 
 
 @pytest.fixture
-def desk(store: Engine, clock: FakeClock, term: Term) -> Iterator[Desk]:
-    made = Desk(store, clock, term)
+def desk(store: Engine, clock: FakeClock, term: Term) -> Iterator[LeaderHarness]:
+    made = LeaderHarness(store, clock, term)
     with made.ending:
         yield made

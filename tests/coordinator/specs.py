@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import count
 
-from headrace.model.jobspec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
+from headrace.model.jobs.spec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
 from headrace.model.task import Claim, FailureCause
 from headrace.protocol.messages import (
     EpochCompleted,
@@ -13,9 +13,9 @@ from headrace.protocol.messages import (
     EpochPrepared,
     Json,
     Report,
+    SettleResult,
     TaskEnded,
 )
-from headrace.protocol.payloads import Settled
 
 ROWS = 7  # of each epoch
 SECRET = "the-secret-of-the-lake"
@@ -95,7 +95,7 @@ def whole_run(claim: Claim, pipeline: int = 1) -> Sequence[Report]:
 
 
 def settled(claim: Claim, *aborted: int, completed: Sequence[EpochCompleted] = ()) -> TaskEnded:
-    result = Settled(completed=tuple(completed), aborted=aborted)
+    result = SettleResult(completed=tuple(completed), aborted=aborted)
     return succeeded(claim, result=result.model_dump(mode="json"))
 
 

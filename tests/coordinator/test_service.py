@@ -13,19 +13,21 @@ import pytest
 from sqlalchemy import Connection
 
 from headrace.clock import SystemClock
-from headrace.coordinator import writer as writer_module
-from headrace.coordinator.leader import Leadership
-from headrace.coordinator.options import Options
+from headrace.coordinator.context import CoordinatorSettings
+from headrace.coordinator.leadership.leader import Leadership
 from headrace.coordinator.service import Coordinator
+from headrace.coordinator.sync import writer as writer_module
 from headrace.errors import StoreRefused
 from headrace.model.ids import RandomIds
-from headrace.model.job import JobStatus
-from headrace.store import blockers, jobs, leases
-from headrace.store.catalogs import NewCatalog, add, secrets_of
-from headrace.store.engine import reading, writing
-from headrace.store.hint import SUFFIX
+from headrace.model.jobs.status import JobStatus
+from headrace.store.core import leases
+from headrace.store.core.engine import reading, writing
+from headrace.store.core.keyring import own_file
+from headrace.store.core.leases import TAKEOVER_SUFFIX
+from headrace.store.jobs import jobs
 from headrace.store.key_change import change_key
-from headrace.store.keyring import own_file
+from headrace.store.tables import lake_tables
+from headrace.store.tables.catalogs import NewCatalog, add, secrets_of
 from tests.coordinator.specs import SECRET, spec
 from tests.stores import KEYS, open_store
 
@@ -91,7 +93,9 @@ def start(clock: Jumping) -> Iterator[Start]:
     started: list[Coordinator] = []
 
     def start(url: str) -> Coordinator:
-        options = Options(url, f"http://c{len(started)}:1", ttl_s=TTL_S, secret_keys=KEYS)
+        options = CoordinatorSettings(
+            url, f"http://c{len(started)}:1", ttl_s=TTL_S, secret_keys=KEYS
+        )
         started.append(Coordinator(options, clock, RandomIds()))
         started[-1].start()
         return started[-1]
@@ -149,14 +153,14 @@ def test_a_leader_whose_wall_clock_is_set_moves_what_waits_and_counts_by_it_agai
     first = leads(coordinator)
     until_ms = clock.wall_ms() + 5 * HOUR_MS
     with writing(coordinator.engine) as conn:
-        blockers.block(conn, "t", "b", reason="", until_ms=until_ms, now_ms=clock.wall_ms())
+        lake_tables.block(conn, "t", "b", reason="", until_ms=until_ms, now_ms=clock.wall_ms())
 
     clock.set_by_ms = set_by_ms
 
     eventually(lambda: leads(coordinator).term.epoch > first.term.epoch)
     with reading(coordinator.engine) as conn:
-        [found] = blockers.of(conn, "t", now_ms=clock.wall_ms())
-        told = leases.time_of(conn)
+        [found] = lake_tables.blockers_of(conn, "t", now_ms=clock.wall_ms())
+        told = leases.leader_time(conn)
     assert abs(found.expires_at_ms - (until_ms + set_by_ms)) < CLOCKS_READ_MS
     assert told is not None
     assert told.offset_ms == 0
@@ -172,7 +176,7 @@ def test_a_candidate_that_runs_out_of_files_campaigns_on(
     really, failed = os.open, threading.Event()
 
     def no_more_files(path: Any, *args: Any, **named: Any) -> int:
-        if str(path).endswith(SUFFIX):
+        if str(path).endswith(TAKEOVER_SUFFIX):
             failed.set()
             raise OSError(errno.EMFILE, "Too many open files")
         return really(path, *args, **named)
@@ -208,9 +212,9 @@ def test_a_writer_that_can_not_open_the_store_answers_all_the_same(
         coordinator = start(sqlite_url)
         leads(coordinator)
         with pytest.raises(StoreRefused):
-            coordinator.led().writer.do(lambda _: 1).result(BOUND_S)
+            coordinator.leader_term().writer.do(lambda _: 1).result(BOUND_S)
 
-    assert coordinator.led().writer.do(lambda _: 1).result(BOUND_S) == 1
+    assert coordinator.leader_term().writer.do(lambda _: 1).result(BOUND_S) == 1
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -220,11 +224,11 @@ def test_a_term_ends_with_its_writer(start: Start, sqlite_url: str) -> None:
 
     coordinator = start(sqlite_url)
     first = leads(coordinator)
-    coordinator.led().writer.do(die)
+    coordinator.leader_term().writer.do(die)
     eventually(first.over.is_set)
 
     assert leads(coordinator).term.epoch > first.term.epoch
-    assert coordinator.led().writer.do(lambda _: 1).result(BOUND_S) == 1
+    assert coordinator.leader_term().writer.do(lambda _: 1).result(BOUND_S) == 1
 
 
 def test_a_term_whose_threads_are_gone_is_not_renewed(
@@ -232,6 +236,6 @@ def test_a_term_whose_threads_are_gone_is_not_renewed(
 ) -> None:
     coordinator = start(sqlite_url)
     first = leads(coordinator)
-    monkeypatch.setattr(coordinator.led(), "works", lambda: False)
+    monkeypatch.setattr(coordinator.leader_term(), "works", lambda: False)
 
     eventually(lambda: (now := coordinator.leading) and now is not first)

@@ -16,15 +16,15 @@ from typing import TypeVar
 import psutil
 from sqlalchemy import Connection
 
-from headrace.client import Client
+from headrace.client.client import Client
+from headrace.client.groups import GroupView
 from headrace.containers.detached import MARK
-from headrace.model.groups.resource import LaunchStep
-from headrace.store import given_up, resources, workers
-from headrace.store.engine import open_store, reading
-from headrace.store.given_up import GivenUp
-from headrace.store.resources import Resource
-from headrace.store.workers import Worker
-from headrace.views_groups import GroupView
+from headrace.model.groups import LaunchStep
+from headrace.store.core.engine import open_store, reading
+from headrace.store.groups import resources
+from headrace.store.groups.resources import GivenUp, Resource
+from headrace.store.tasks import workers
+from headrace.store.tasks.workers import Worker
 from tests.crash.cluster import END_MAX_S, Cluster, Process, until
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ class Groups:
         return self.read(lambda conn: workers.of_resource(conn, name))
 
     def given_up(self) -> Sequence[GivenUp]:
-        return self.read(lambda conn: given_up.of(conn, GROUP))
+        return self.read(lambda conn: resources.given_up_of(conn, GROUP))
 
     def await_resource(
         self, name: str, done: Callable[[Resource], bool], *, limit_s: float = RESTART_MAX_S

@@ -9,11 +9,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from headrace.client import CheckpointView, Client, JobView
+from headrace.client.client import Client
+from headrace.client.views import CheckpointView, JobView
 from headrace.jobfile.reader import read_job
-from headrace.store import epochs, jobs, ready
-from headrace.store.engine import open_store, reading
-from headrace.store.epochs import Epoch
+from headrace.store.core.engine import open_store, reading
+from headrace.store.jobs import epochs, jobs
+from headrace.store.jobs.epochs import Epoch
 from tests.crash.cluster import until
 
 ENDED = {"FINISHED", "FAILED", "CANCELED", "SAVEPOINT_DONE"}
@@ -137,7 +138,7 @@ def ready_and_open(store_url: str, job_id: str) -> tuple[Sequence[str], Sequence
             found = jobs.get(conn, job_id)
             assert found is not None
             of = (conn, found.incarnation, 1)
-            return sorted(ready.of(*of)), epochs.all_open(*of)
+            return sorted(epochs.ready_of(*of)), epochs.all_open(*of)
     finally:
         engine.dispose()
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config import Settings
-from headrace.formats.iceberg.jvm import JAVA_ERRORS
-from headrace.worker.spark import WarmSpark, start_spark
+from headrace.spark.jvm import JAVA_ERRORS
+from headrace.worker.warm_session import WarmSpark, start_spark
 
 FEW = {
     "spark.sql.shuffle.partitions": "1",

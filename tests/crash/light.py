@@ -22,14 +22,13 @@ from headrace.cli.main import main
 from headrace.clock import SystemClock
 from headrace.config import Settings
 from headrace.containers import configured
-from headrace.containers.local_workers import local_workers
+from headrace.containers.launch_claims import WorkerLaunch
+from headrace.containers.local import local_workers
 from headrace.model.ids import RandomIds
 from headrace.worker.client import LeaderClient
-from headrace.worker.host import Host
-from headrace.worker.identity import Identity
-from headrace.worker.launch import WorkerLaunch
+from headrace.worker.host import Host, Identity
+from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
-from headrace.worker.tending import Spark
 
 LIGHT = (sys.executable, "-m", "tests.crash.light")
 SERVICE = "headrace.worker.service"  # the module that brings pyspark along

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.client import JobView
+from headrace.client.views import JobView
 from tests.crash.cluster import Cluster, until
 from tests.crash.database import Database
 from tests.crash.jobs import JOB_MAX_S, LOOK_S, csv, ids_in, job_text, numbers, paced

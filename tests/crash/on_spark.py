@@ -21,11 +21,11 @@ from typing import Any
 import httpx2
 import psutil
 
-from headrace.client import Client
-from headrace.containers import sessions
+from headrace.client.client import Client
+from headrace.client.groups import GroupView, ResourceView
+from headrace.client.views import WorkerView
+from headrace.containers import process as local_process
 from headrace.containers.detached import MARK
-from headrace.views import WorkerView
-from headrace.views_groups import GroupView, ResourceView
 from tests.crash.cluster import END_MAX_S, QUICK_JVM, Cluster, Process, free_port, until
 from tests.crash.jobs import metadata_of
 from tests.spark.standalone import Cluster as Standalone
@@ -72,7 +72,7 @@ class Driver:
 
     def family(self) -> list[int]:
         """The worker itself, and all that it started on this machine: its JVM."""
-        return [self.pid, *sessions.members(self.pid)]
+        return [self.pid, *local_process.session_members(self.pid)]
 
     def kill(self) -> None:
         os.killpg(self.pid, signal.SIGKILL)

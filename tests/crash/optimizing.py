@@ -10,17 +10,17 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, select
 
-from headrace.client import Client
+from headrace.client.client import Client
+from headrace.client.tables import TableView
 from headrace.errors import CoordinatorUnavailable, NotFound
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import ENDED, TaskKind
-from headrace.store import lake, processes, table_tasks
-from headrace.store.engine import open_store, reading
-from headrace.store.lake_rows import LakeTable
-from headrace.store.processes import Process
-from headrace.store.schema import tasks as task_rows
-from headrace.store.tasks import Task
-from headrace.views_tables import TableView
+from headrace.store.core.engine import open_store, reading
+from headrace.store.tables import lake_tables, processes, table_tasks
+from headrace.store.tables.lake_tables import LakeTable
+from headrace.store.tables.processes import Process
+from headrace.store.tasks.schema import tasks as task_rows
+from headrace.store.tasks.tasks import Task
 from tests.crash.armed import arm
 from tests.crash.cluster import Cluster, until
 from tests.crash.jobs import metadata_of
@@ -99,10 +99,10 @@ class Optimizing:
             return look(conn)
 
     def knows(self, name: str) -> bool:
-        return self.read(lambda conn: lake.named(conn, identifier(name))) is not None
+        return self.read(lambda conn: lake_tables.named(conn, identifier(name))) is not None
 
     def table(self, name: str) -> LakeTable:
-        found = self.read(lambda conn: lake.named(conn, identifier(name)))
+        found = self.read(lambda conn: lake_tables.named(conn, identifier(name)))
         assert found is not None, f"no table {name}"
         return found
 

@@ -14,17 +14,18 @@ from pathlib import Path
 import headrace
 
 SOURCE = Path(headrace.__file__).parent
-_WORKER = ("worker", "connectors", "formats")
+_WORKER = ("worker", "connectors", "lake", "spark")
 _COORDINATOR = (
-    "coordinator/dispatch.py",
-    "coordinator/reports.py",
-    "coordinator/writer.py",
-    "coordinator/reconcile",
-    "coordinator/commands.py",
+    "coordinator/sync/answers.py",
+    "coordinator/sync/reports.py",
+    "coordinator/sync/writer.py",
+    "coordinator/jobs",
     "coordinator/tables",
 )
-_OF_REWRITES = {"formats/iceberg/rewrite.py", "formats/iceberg/replace.py"}
+_OF_REWRITES = {"lake/iceberg/rewrite.py", "lake/iceberg/replace.py"}
 _OF_LAUNCHES = ("coordinator/groups", "containers/detached.py")
+# What forgets an ended job at its targets, in files that do more than that.
+_OF_FORGETTING = {"before leftovers are deleted", "marks read", "before marks are forgotten"}
 _SEAM = re.compile(r"\bseam\(\"([^\"]+)\"\)")
 
 
@@ -44,14 +45,15 @@ class Seam:
     def is_of_an_end(self) -> bool:
         """Passed when a job ends, or later."""
         return (
-            self.file.startswith("coordinator/reconcile/")
+            (self.file.startswith("coordinator/jobs/") and not self.is_of_a_command)
             or self.file.endswith("/forget.py")
+            or self.name in _OF_FORGETTING
             or self == TARGETS_FORGOTTEN
         )
 
     @property
     def is_of_a_command(self) -> bool:
-        return self.file == "coordinator/commands.py"
+        return self.file == "coordinator/jobs/commands.py"
 
     @property
     def is_of_a_table(self) -> bool:
@@ -60,7 +62,7 @@ class Seam:
         return self.file.startswith(places) or self.file in _OF_REWRITES
 
 
-TARGETS_FORGOTTEN = Seam("coordinator/reports.py", "targets forgotten, in transaction")
+TARGETS_FORGOTTEN = Seam("coordinator/sync/reports.py", "targets forgotten, in transaction")
 
 
 def all_seams() -> Sequence[Seam]:

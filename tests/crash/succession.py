@@ -10,7 +10,8 @@ from contextlib import closing
 
 import httpx2
 
-from headrace.client import Client, JobView
+from headrace.client.client import Client
+from headrace.client.views import JobView
 from headrace.errors import CoordinatorUnavailable
 from tests.crash.armed import arm
 from tests.crash.cluster import Cluster, Process, free_port, until

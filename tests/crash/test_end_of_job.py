@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from headrace.client import JobView
+from headrace.client.views import JobView
 from headrace.clock import SystemClock
 from headrace.errors import Refused
 from tests.crash.cluster import Cluster, until
@@ -22,14 +22,14 @@ from tests.crash.traces import ended_runs, rows_left
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
-BEFORE_END = Seam("coordinator/reconcile/jobs.py", "before job ends")
-IN_END = Seam("coordinator/reconcile/jobs.py", "job ended, in transaction")
-BEFORE_DELETED = Seam("coordinator/reconcile/cleaning.py", "before state is deleted")
-IN_DELETED = Seam("coordinator/reconcile/cleaning.py", "state deleted, in transaction")
-BEFORE_ANSWER = Seam("coordinator/writer.py", "sync committed, before answer")
-SUBMITTED = Seam("coordinator/commands.py", "submitted, before answer")
-RESTORED = Seam("coordinator/commands.py", "restored, before answer")
-FILES_FORGET = Seam("formats/files/forget.py", "before marks are forgotten")
+BEFORE_END = Seam("coordinator/jobs/reconciler.py", "before job ends")
+IN_END = Seam("coordinator/jobs/reconciler.py", "job ended, in transaction")
+BEFORE_DELETED = Seam("coordinator/jobs/cleanup.py", "before state is deleted")
+IN_DELETED = Seam("coordinator/jobs/cleanup.py", "state deleted, in transaction")
+BEFORE_ANSWER = Seam("coordinator/sync/writer.py", "sync committed, before answer")
+SUBMITTED = Seam("coordinator/jobs/commands.py", "submitted, before answer")
+RESTORED = Seam("coordinator/jobs/commands.py", "restored, before answer")
+FILES_FORGET = Seam("connectors/files/forget.py", "before marks are forgotten")
 
 Point = tuple[Seam, ...]  # passed one after another; the leader dies at the last
 AS_THE_STATE_GOES: Sequence[Point] = [(BEFORE_DELETED,), (IN_DELETED,)]

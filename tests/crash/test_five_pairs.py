@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client import JobView
+from headrace.client.views import JobView
 from tests.crash.cluster import until
 from tests.crash.jobs import (
     await_end,

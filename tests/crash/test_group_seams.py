@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from headrace.model.groups.resource import LaunchStep
-from headrace.store.workers import Worker
+from headrace.model.groups import LaunchStep
+from headrace.store.tasks.workers import Worker
 from tests.crash.cluster import Cluster, Process, free_port, until
 from tests.crash.groups_stand import (
     BOOT_MAX_S,
@@ -30,8 +30,8 @@ from tests.crash.seam_list import Seam, seams_of_a_restart
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
-FOUND_LOST = Seam("coordinator/groups/keeping.py", "resource found lost, before it is locked")
-BEFORE_LAUNCH = Seam("coordinator/groups/launching.py", "before launch")
+FOUND_LOST = Seam("coordinator/groups/reconciler.py", "resource found lost, before it is locked")
+BEFORE_LAUNCH = Seam("coordinator/groups/launcher.py", "before launch")
 SPAWNED = Seam("containers/detached.py", "launch spawned, before its claim was seen")
 SEAMS = seams_of_a_restart()
 PASSES = 3

@@ -12,8 +12,8 @@ from contextlib import closing
 import pytest
 
 from headrace.cli.exits import REFUSED
-from headrace.client import Client
-from headrace.model.groups.resource import LaunchStep
+from headrace.client.client import Client
+from headrace.model.groups import LaunchStep
 from tests.cli.machine import headrace
 from tests.crash.cluster import Cluster, until
 from tests.crash.groups_stand import (

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from headrace.client import Client
-from headrace.store import leases
-from headrace.store.engine import open_store, reading, writing
-from headrace.store.schema import facts
+from headrace.client.client import Client
+from headrace.store.core import leases
+from headrace.store.core.engine import open_store, reading, writing
+from headrace.store.core.schema import facts
 from headrace.worker.client import LeaderClient
 from tests.crash.cluster import Cluster, Process, cluster, until
 from tests.crash.jobs import job, submit

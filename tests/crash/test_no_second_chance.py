@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client import Client, JobView
-from headrace.coordinator.reconcile.jobs import SETTLE_DEADLINE_S
+from headrace.client.client import Client
+from headrace.client.views import JobView
+from headrace.coordinator.jobs.reconciler import SETTLE_DEADLINE_S
 from headrace.model.task import ENDED as TASK_ENDED
-from headrace.store import tasks
-from headrace.store.engine import open_store, reading
+from headrace.store.core.engine import open_store, reading
+from headrace.store.tasks import tasks
 from tests.crash.cluster import END_MAX_S, until
 from tests.crash.jobs import (
     JOB_MAX_S,

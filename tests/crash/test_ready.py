@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.model.epoch import EpochStatus
+from headrace.model.jobs.epoch import EpochStatus
 from tests.crash.jobs import (
     await_end,
     checkpoints,

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client import JobView
-from headrace.model.job import PipelineStatus
-from headrace.store import jobs, tasks
-from headrace.store.engine import open_store, reading
+from headrace.client.views import JobView
+from headrace.model.jobs.status import PipelineStatus
+from headrace.store.core.engine import open_store, reading
+from headrace.store.jobs import jobs
+from headrace.store.tasks import tasks
 from tests.crash.cluster import Cluster, cluster, free_port, until
 from tests.crash.jobs import ENDED, job, submit
 

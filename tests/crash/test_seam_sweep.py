@@ -14,7 +14,7 @@ from contextlib import closing
 
 import pytest
 
-from headrace.client import Client
+from headrace.client.client import Client
 from headrace.errors import CoordinatorUnavailable
 from tests.conftest import STORES
 from tests.crash.armed import arm
@@ -56,12 +56,12 @@ SYNCS = {
     "sync committed, before answer",
 }
 END_KEPT = Seam("worker/outbox.py", "end kept")
-STAGED = Seam("formats/iceberg/staging.py", "staged")
+STAGED = Seam("lake/iceberg/stage.py", "staged")
 # Passed by whoever goes on with an epoch that another began: alone there is nothing to sweep.
-AFTER_ANOTHER = {Seam("formats/iceberg/sweep.py", "before sweep")}
+AFTER_ANOTHER = {Seam("lake/iceberg/sweep.py", "before sweep")}
 USUAL = [
-    Seam("formats/files/commit.py", "manifest written"),
-    Seam("coordinator/reports.py", "epoch prepared, in transaction"),
+    Seam("connectors/files/commit.py", "manifest written"),
+    Seam("coordinator/sync/reports.py", "epoch prepared, in transaction"),
 ]
 
 
@@ -102,7 +102,7 @@ class Sweep:
         return 1 + 1000 * self._jobs
 
     def die_at(self, seam: Seam) -> None:
-        self._lake = seam.file.startswith("formats/iceberg/")
+        self._lake = seam.file.startswith("lake/iceberg/")
         if seam.name in ABORTS:
             self._die_in_a_cancelled_job(seam)
         elif seam.name in STARTS:
@@ -139,8 +139,10 @@ class Sweep:
         with closing(Client([self.stand.url])) as client:
             client.cancel_job(job_id)
         self._await_death(seam)
-        await_end(self.stand.url, job_id, "CANCELED")
-        self._compare(seam, [])
+        ended = await_end(self.stand.url, job_id, "CANCELED")
+        # On a busy machine an epoch may have been completed before the cancel came: it stays.
+        completed = ended.pipelines[0].rows_in
+        self._compare(seam, list(range(self._first, self._first + completed)))
 
     def _die_at_the_start(self, seam: Seam) -> None:
         """With an end to say that its predecessor kept, and could not say."""

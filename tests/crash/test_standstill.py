@@ -12,7 +12,8 @@ import httpx2
 import psutil
 import pytest
 
-from headrace.client import Client, JobView
+from headrace.client.client import Client
+from headrace.client.views import JobView
 from headrace.jobfile.reader import read_job
 from tests.crash.cluster import END_MAX_S, Cluster, Process, cluster, free_port, until
 from tests.crash.jobs import ENDED, files_below, job

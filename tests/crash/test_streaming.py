@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.client import Client, JobView
+from headrace.client.client import Client
+from headrace.client.views import JobView
 from tests.crash.cluster import until
 from tests.crash.jobs import (
     JOB_MAX_S,

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, update
 
-from headrace.client import Client
+from headrace.client.client import Client
 from headrace.clock import SystemClock
 from headrace.model.tables.status import OPTIMIZING, PROCESS_ENDED, ProcessStatus, TableStatus
 from headrace.model.task import ENDED, TaskKind, TaskStatus
-from headrace.store import workers
-from headrace.store.engine import open_store, writing
-from headrace.store.table_schema import processes as process_rows
-from headrace.store.workers import Worker
-from tests.coordinator.tables.lakes import PENDING, Lakes
+from headrace.store.core.engine import open_store, writing
+from headrace.store.tables.schema import processes as process_rows
+from headrace.store.tasks import workers
+from headrace.store.tasks.workers import Worker
+from tests.coordinator.tables.lake_rows import PENDING, LakeRows
 from tests.crash.cluster import Cluster, Process, until
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
@@ -81,7 +81,7 @@ class Matrix:
 
     def __init__(self, store: Engine) -> None:
         self._store = store
-        self.lakes = Lakes(store, now_ms=SystemClock().wall_ms())
+        self.lakes = LakeRows(store, now_ms=SystemClock().wall_ms())
         self.broken: Cell | None = None
         self.cells: list[Cell] = []
 
@@ -173,7 +173,7 @@ def test_one_restart_decides_every_cell_and_a_broken_row_blocks_none(
     assert matrix.seen() == seen, "a second restart decides nothing anew"
 
 
-def assert_decided(lakes: Lakes, cell: Cell) -> None:
+def assert_decided(lakes: LakeRows, cell: Cell) -> None:
     table = lakes.read(cell.table_id)
     assert table.status is (T.IDLE if cell.action == "reset" else cell.status), cell
     assert table.optimized_snapshot == SNAPSHOT_DONE, f"{cell}: nothing was optimized by it"
@@ -186,7 +186,7 @@ def assert_decided(lakes: Lakes, cell: Cell) -> None:
         assert_ended_or_goes_on(lakes, cell, cell.process_id)
 
 
-def assert_ended_or_goes_on(lakes: Lakes, cell: Cell, process_id: str) -> None:
+def assert_ended_or_goes_on(lakes: LakeRows, cell: Cell, process_id: str) -> None:
     process, tasks = lakes.read_process(process_id), lakes.tasks_of(process_id).values()
     left = {task.kind: task.status for task in tasks if task.status not in ENDED}
     if not cell.runs:

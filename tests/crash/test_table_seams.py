@@ -30,19 +30,19 @@ P = ProcessStatus
 ROWS, FILES = 40, 4
 SEAMS = seams_of_a_table()
 
-PLANNED = Seam("coordinator/tables/planning.py", "plan persisted, in transaction")
-TO_COMMIT = Seam("coordinator/tables/committing.py", "commit planned, in transaction")
-RECORDED = Seam("coordinator/tables/committing.py", "commit recorded, in transaction")
+PLANNED = Seam("coordinator/tables/plan_scheduler.py", "plan persisted, in transaction")
+TO_COMMIT = Seam("coordinator/tables/commits.py", "commit planned, in transaction")
+RECORDED = Seam("coordinator/tables/commits.py", "commit recorded, in transaction")
 RESET = Seam("coordinator/tables/recovery.py", "table reset, in transaction")
-BEFORE_ANSWER = Seam("coordinator/writer.py", "sync committed, before answer")
-STAGED = Seam("worker/tables/rewriting.py", "table rewrite staged")
-LANDED = Seam("worker/tables/committing.py", "table commit landed, before report")
-VALIDATED = Seam("formats/iceberg/replace.py", "table replacement validated")
+BEFORE_ANSWER = Seam("coordinator/sync/writer.py", "sync committed, before answer")
+STAGED = Seam("worker/tables/rewrite.py", "table rewrite staged")
+LANDED = Seam("worker/tables/rewrite.py", "table commit landed, before report")
+VALIDATED = Seam("lake/iceberg/replace.py", "table replacement validated")
 # Passed by whoever deletes what a canceled process has staged.
 OF_GIVEN_UP = {
-    Seam("worker/tables/committing.py", "before table abort"),
-    Seam("worker/tables/committing.py", "table abort spent, before deletion"),
-    Seam("worker/tables/committing.py", "table leftovers deleted"),
+    Seam("worker/tables/rewrite.py", "before table abort"),
+    Seam("worker/tables/rewrite.py", "table abort spent, before deletion"),
+    Seam("worker/tables/rewrite.py", "table leftovers deleted"),
 }
 
 Point = tuple[Seam, ...]  # passed one after another; somebody dies at the last

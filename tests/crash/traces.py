@@ -9,8 +9,8 @@ from pathlib import Path
 from sqlalchemy import func, select
 
 from headrace.model.task import OF_TABLES
-from headrace.store.engine import open_store, reading
-from headrace.store.schema import (
+from headrace.store.core.engine import open_store, reading
+from headrace.store.jobs.schema import (
     cleanups,
     epochs,
     history,
@@ -18,8 +18,8 @@ from headrace.store.schema import (
     jobs,
     pipelines,
     ready_sources,
-    tasks,
 )
+from headrace.store.tasks.schema import tasks
 from tests.crash.cluster import Cluster
 from tests.crash.database import Database
 from tests.crash.jobs import csv, find_metadata, ids_in

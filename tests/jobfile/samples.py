@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import BadJobFile
 from headrace.jobfile.reader import read_job
-from headrace.model.jobspec import JobSpec
+from headrace.model.jobs.spec import JobSpec
 
 FIRST = """\
 # A first job: made-up rows, one query, a lake table.

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import BadJobFile
-from headrace.jobfile.check import check_declared, check_spec
-from headrace.jobfile.document import read_document
+from headrace.jobfile.hocon import read_document
 from headrace.jobfile.reader import read_job
+from headrace.jobfile.spec_checks import check_declared, check_spec
 from tests.jobfile.samples import SAMPLES, outcome
 
 JOBS = Path(__file__).parents[3] / "shared" / "conformance" / "seatunnel" / "jobs"

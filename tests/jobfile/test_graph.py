@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.jobspec import JobSpec
+from headrace.model.jobs.spec import JobSpec
 from tests.jobfile.samples import TWO_PIPELINES, problem, read
 
 FAKE = "FakeSource {{ {wiring}\nschema {{ fields {{ x = int }} }} }}"

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from headrace.jobfile.document import read_document
-from headrace.jobfile.nodes import Array, Object, Place, Problem, Scalar, to_json
+from headrace.jobfile.hocon import read_document
+from headrace.jobfile.syntax_tree import Array, FilePlace, Object, Problem, Scalar, to_json
 
 
 def value_of(text: str) -> JsonValue:
@@ -115,7 +115,7 @@ def test_every_key_and_value_knows_its_place() -> None:
     assert isinstance(items, Array)
     inner = items.items[1]
     assert isinstance(inner, Object)
-    assert root.keys == {"a": Place(2, 1), "c": Place(4, 3)}
+    assert root.keys == {"a": FilePlace(2, 1), "c": FilePlace(4, 3)}
     assert [items.place, items.items[0].place, inner.place] == [(2, 5), (2, 6), (3, 3)]
     assert (inner.keys["b"], inner.members["b"].place) == ((3, 4), (3, 8))
 
@@ -123,7 +123,7 @@ def test_every_key_and_value_knows_its_place() -> None:
 def test_a_number_keeps_its_text() -> None:
     node = read_document("a = 1.10").root.members["a"]
 
-    assert node == Scalar(Place(1, 5), 1.1, "1.10")
+    assert node == Scalar(FilePlace(1, 5), 1.1, "1.10")
 
 
 NOT_HERE = "was not expected here; "

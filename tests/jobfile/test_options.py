@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from pydantic import JsonValue
 
-from headrace.jobfile.nodes import NOWHERE
 from headrace.jobfile.options import Kind
-from headrace.jobfile.registry import DECLARED, declared, find_plugin
-from headrace.jobfile.resolve import resolved_options
-from headrace.jobfile.suggest import hint
-from headrace.model.jobspec import PluginSpec
+from headrace.jobfile.registry import DECLARED, declared_names, find_plugin
+from headrace.jobfile.spec_checks import resolved_options
+from headrace.jobfile.syntax_tree import NOWHERE
+from headrace.model.jobs.spec import PluginSpec
+from headrace.model.text import hint
 from tests.jobfile.samples import job, problem, read
 
 SCHEMA = "schema { fields { id = int } }"
-SINKS = ", ".join(declared("sink"))
+SINKS = ", ".join(declared_names("sink"))
 
 
 def source_options(written: str) -> dict[str, JsonValue]:

@@ -11,16 +11,20 @@ import pytest
 from pydantic import JsonValue
 
 from headrace.errors import BadJobFile, JobFileUnreadable, Refused
-from headrace.jobfile.check import check_declared, check_spec
-from headrace.jobfile.options import Kind, Option, Options, PluginDecl
+from headrace.jobfile.options import Kind, Option, OptionSet, PluginDecl
 from headrace.jobfile.reader import JOB_FILE_BYTES_MAX, read_job
-from headrace.jobfile.registry import declared
-from headrace.jobfile.resolve import resolved_options
-from headrace.jobfile.secrets import take_secrets, with_secrets
-from headrace.model.jobspec import REDACTED, JobSpec, PluginSpec
+from headrace.jobfile.registry import declared_names
+from headrace.jobfile.spec_checks import (
+    check_declared,
+    check_spec,
+    resolved_options,
+    take_secrets,
+    with_secrets,
+)
+from headrace.model.jobs.spec import REDACTED, JobSpec, PluginSpec
 from tests.jobfile.samples import FIRST, JSON, TWO_PIPELINES, job, problem, read
 
-SINKS = ", ".join(declared("sink"))
+SINKS = ", ".join(declared_names("sink"))
 
 
 def test_a_job_file_becomes_a_spec(tmp_path: Path) -> None:
@@ -217,7 +221,7 @@ def test_a_secret_that_got_lost_is_not_replaced_by_stars() -> None:
 
 def test_an_option_is_secret_when_it_is_declared_so_whatever_its_name() -> None:
     pin = Option("pin", Kind.STRING, sensitive=True)
-    decl = PluginDecl("Safe", "sink", Options((pin, Option("note", Kind.STRING))))
+    decl = PluginDecl("Safe", "sink", OptionSet((pin, Option("note", Kind.STRING))))
 
     options, secrets = take_secrets("Safe-1", decl, {"pin": "1234", "note": REDACTED})
 
@@ -311,6 +315,6 @@ def test_an_env_that_can_not_be_run_is_refused_over_the_wire() -> None:
 
 def test_checking_a_spec_loads_no_parser() -> None:
     """A coordinator checks specs and reads no files; it should start without lark."""
-    code = "import sys, headrace.jobfile.check; sys.exit('lark' in sys.modules)"
+    code = "import sys, headrace.jobfile.spec_checks; sys.exit('lark' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=300).returncode == 0

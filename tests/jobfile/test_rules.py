@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import Refused
+from headrace.jobfile.plugins.assertion import AssertRule, Equals, FieldRule, parse_rules
 from headrace.jobfile.reader import read_job
-from headrace.jobfile.rules import Equals, FieldRule, Rule, parse_rules
-from headrace.jobfile.types import PlainType, RowType
+from headrace.jobfile.schema import PlainType, RowType
 from tests.jobfile.samples import job, problem, read
 
 ROWS = "row_rules = [{rule_type = MIN_ROW, rule_value = 1}]"
@@ -34,12 +34,12 @@ def test_rules_are_read_as_they_are_written() -> None:
     )
     rules = parse_rules(spec.pipelines[0].sinks[0].options["rules"])
 
-    assert rules.rows == (Rule("MAX_ROW", 7.0),)
+    assert rules.rows == (AssertRule("MAX_ROW", 7.0),)
     assert rules.fields == (
         FieldRule(
             "a",
             RowType((("b", PlainType("int")),)),
-            (Rule("NOT_NULL"), Equals([1]), Rule("MIN", 1.5)),
+            (AssertRule("NOT_NULL"), Equals([1]), AssertRule("MIN", 1.5)),
         ),
         FieldRule("n", PlainType("null"), ()),
     )

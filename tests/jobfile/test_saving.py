@@ -6,12 +6,12 @@ import pytest
 from pydantic import JsonValue
 
 from headrace.errors import BadJobFile, Refused
-from headrace.jobfile.check import check_spec
+from headrace.jobfile.option_values import DataMode, SchemaMode, opens
 from headrace.jobfile.plugins.jdbc import sql_flaw
 from headrace.jobfile.reader import read_job
 from headrace.jobfile.registry import DECLARED
-from headrace.jobfile.saving import DataMode, SchemaMode, opens
-from headrace.model.jobspec import JobSpec
+from headrace.jobfile.spec_checks import check_spec
+from headrace.model.jobs.spec import JobSpec
 
 FAKE = "FakeSource { schema { fields { id = bigint } } }"
 JDBC_SOURCE = 'Jdbc { url = "jdbc:postgresql://h/d", query = "SELECT 1" }'

@@ -7,20 +7,18 @@ from pydantic import JsonValue
 
 from headrace.errors import Refused
 from headrace.jobfile.schema import (
-    ColumnSpec,
-    ConstraintKey,
-    PrimaryKey,
-    TableSchema,
-    parse_schema,
-)
-from headrace.jobfile.types import (
     ArrayType,
+    ColumnSpec,
     ColumnType,
+    ConstraintKey,
     DecimalType,
     MapType,
     PlainType,
+    PrimaryKey,
     RowType,
+    TableSchema,
     VectorType,
+    parse_schema,
 )
 from tests.jobfile.samples import problem
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import BadJobFile, Refused
-from headrace.jobfile.check import check_spec
 from headrace.jobfile.reader import read_job
-from headrace.model.jobspec import JobSpec
+from headrace.jobfile.spec_checks import check_spec
+from headrace.model.jobs.spec import JobSpec
 
 DROP = "data_save_mode = DROP_DATA"
 URL = "jdbc:postgresql://h/d"

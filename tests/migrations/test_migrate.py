@@ -16,11 +16,9 @@ from sqlalchemy import Connection, Engine, inspect, select, text, update
 from headrace.errors import StoreRefused
 from headrace.seams import arm
 from headrace.store import migrate
-from headrace.store.engine import is_sqlite, reading, writing
-from headrace.store.facts import PROGRAM_LEVEL, store_id
+from headrace.store.core.engine import is_sqlite, reading, writing
+from headrace.store.core.schema import PROGRAM_LEVEL, facts, metadata, store_id
 from headrace.store.migrate import REVISIONS, prepare_store, revision
-from headrace.store.schema import facts
-from headrace.store.whole_schema import metadata
 from tests.postgresql import PostgreSQL
 from tests.stores import open_store
 

@@ -13,17 +13,17 @@ from sqlalchemy import Connection, Engine, select, text
 from sqlalchemy.exc import DBAPIError
 
 from headrace.errors import KeyRefused, LeaderFenced
-from headrace.store import catalogs, cleanups, jobs
-from headrace.store.engine import is_sqlite, reading, with_keyring, writing
-from headrace.store.facts import OLDEST_PROGRAM, PROGRAM_LEVEL
-from headrace.store.fence import LEADER, Term, fenced
-from headrace.store.keyring import Keyring
+from headrace.store.core.encryption import current_key_id
+from headrace.store.core.engine import is_sqlite, reading, with_keyring, writing
+from headrace.store.core.keyring import Keyring
+from headrace.store.core.schema import OLDEST_PROGRAM, PROGRAM_LEVEL, facts, metadata
+from headrace.store.core.transactions import LEADER, Term, fenced
+from headrace.store.jobs import cleanups, jobs
+from headrace.store.jobs.schema import job_secrets
 from headrace.store.migrate import migrations_config, prepare_store, revision
-from headrace.store.schema import facts, job_secrets
-from headrace.store.sealed import current_key_id
-from headrace.store.whole_schema import metadata
+from headrace.store.tables import catalogs
+from tests.coordinator.jobs.test_commands import with_secret
 from tests.coordinator.specs import SECRET
-from tests.coordinator.test_commands import with_secret
 from tests.postgresql import PostgreSQL
 from tests.stores import KEY, open_store
 
@@ -105,9 +105,9 @@ def test_what_stood_in_clear_is_encrypted_and_what_an_ended_job_needs_no_longer_
     with reading(old) as conn:
         assert jobs.spec_and_secrets_of(conn, "runs")[1] == ALL
         assert conn.execute(select(job_secrets.c.job_id)).scalars().all() == ["runs"]
-        assert cleanups.reach(conn, "of-ended")[1] == OF_SINK
-        assert cleanups.reach(conn, "of-gone")[1] == OF_SINK
-        assert cleanups.reach(conn, "of-open")[1] == {}
+        assert cleanups.spec_and_secrets_of(conn, "of-ended")[1] == OF_SINK
+        assert cleanups.spec_and_secrets_of(conn, "of-gone")[1] == OF_SINK
+        assert cleanups.spec_and_secrets_of(conn, "of-open")[1] == {}
         assert catalogs.secrets_of(conn, "lake") == {"lake.token": SECRET}
         assert is_sqlite(conn) or current_key_id(conn) == KEY.id
 

@@ -12,16 +12,16 @@ from sqlalchemy import Connection, Engine, select, text
 
 from headrace.clock import SystemClock
 from headrace.errors import LeaderFenced
-from headrace.model.job import JobStatus
-from headrace.store import leases, queue
-from headrace.store.engine import reading, writing
-from headrace.store.facts import OLDEST_PROGRAM, PROGRAM_LEVEL
-from headrace.store.fence import LEADER, Term, fenced
+from headrace.model.jobs.status import JobStatus
+from headrace.store.core import leases
+from headrace.store.core.engine import reading, writing
+from headrace.store.core.schema import OLDEST_PROGRAM, PROGRAM_LEVEL, facts
+from headrace.store.core.transactions import LEADER, Term, fenced
+from headrace.store.jobs import queue
 from headrace.store.migrate import migrations_config, prepare_store
-from headrace.store.schema import facts
-from tests.coordinator.desk import Desk
+from tests.coordinator.jobs.streaming import restored, streaming
+from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.specs import ROWS
-from tests.coordinator.streaming import restored, streaming
 from tests.fakes import FakeClock
 from tests.postgresql import PostgreSQL
 from tests.stores import open_store
@@ -165,7 +165,7 @@ def test_jobs_of_the_program_before_are_cleaned_up_and_can_be_restored_after_tha
     with writing(old) as conn:
         term = leases.take(conn, leases.read(conn), holder="new", address="http://new:1")
     assert term is not None
-    desk = Desk(old, clock, term)
+    desk = LeaderHarness(old, clock, term)
 
     for _ in range(2):  # it is recorded, then it is due
         assert desk.clean().failed == []

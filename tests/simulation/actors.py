@@ -7,31 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from headrace.coordinator.known import Known, known_job
-from headrace.coordinator.options import Options, TableOptions
+from headrace.coordinator.context import CoordinatorSettings, TableOptions
+from headrace.coordinator.jobs.job_end import KnownJob, known_job
 from headrace.coordinator.service import Coordinator
-from headrace.errors import (
-    HeadraceError,
-    NotLeader,
-    Refused,
-    SyncOvertaken,
-    Unavailable,
-)
-from headrace.model.epoch import EpochAt
-from headrace.model.jobspec import PipelineSpec
+from headrace.errors import HeadraceError, NotLeader, Refused, SyncOvertaken, Unavailable
+from headrace.model.jobs.epoch import EpochAt
+from headrace.model.jobs.spec import PipelineSpec
 from headrace.model.tables.status import OptimizingType
 from headrace.model.task import Lane, TaskKind
-from headrace.protocol.messages import Message
-from headrace.protocol.payloads import ForgetPayload, PipelinePayload
-from headrace.store.engine import reading
+from headrace.protocol.messages import ForgetPayload, Message, PipelinePayload
+from headrace.store.core.engine import reading
 from headrace.worker.client import ANSWER_TIMEOUT_S, LeaderClient
 from headrace.worker.execution import Execution
 from headrace.worker.host import Host, Identity
+from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
 from headrace.worker.pipeline import Pipeline, Plugins
+from headrace.worker.runner import TableRunner
 from headrace.worker.sinks import check_forgettable
-from headrace.worker.tables.runner import TableRunner
-from headrace.worker.tending import Spark
 from tests.simulation.lake import Lake
 from tests.simulation.network import Network, NoAnswer
 from tests.simulation.scenario import GROUP, Scenario
@@ -72,7 +65,7 @@ class CoordinatorActor:
         self.coordinator: Coordinator | None = None
 
     def __call__(self, process: Process) -> None:
-        options = Options(
+        options = CoordinatorSettings(
             "sqlite:///simulated",
             self.address,
             ttl_s=TTL_S,
@@ -90,17 +83,17 @@ class CoordinatorActor:
         """As the routes of the API do it, without HTTP."""
         match verb:
             case "sync":
-                term = coordinator.led_now()
-                if not term.roster.heard(body.worker, body.sync):
+                term = coordinator.leader_term_now()
+                if not term.liveness.note_sync(body.worker, body.sync):
                     raise SyncOvertaken(body.worker, body.sync)
                 return term.writer.ask(body).result()
             case "wait":
-                coordinator.led_now()
-                return awaited(coordinator.bell.wait(**body))
+                coordinator.leader_term_now()
+                return awaited(coordinator.notifier.wait(**body))
             case "register":
-                return coordinator.led().register(body)
+                return coordinator.leader_term().register(body)
             case "goodbye":
-                return coordinator.led().goodbye(body)
+                return coordinator.leader_term().goodbye(body)
             case "add catalog":
                 return coordinator.tables.catalogs.add(body)
             case "ask":
@@ -123,7 +116,7 @@ class CoordinatorActor:
             case _:
                 return getattr(commands, command)(table)
 
-    def _command(self, coordinator: Coordinator, verb: str, body: Any) -> Known:
+    def _command(self, coordinator: Coordinator, verb: str, body: Any) -> KnownJob:
         match verb:
             case "submit":
                 job = coordinator.commands.submit(**body)
@@ -157,8 +150,8 @@ class Client(LeaderClient):
     def hang_up(self) -> None:
         pass
 
-    def _post(self, verb: str, said: Message, kind: Any, **_: object) -> Any:
-        return self._call(verb, said, timeout_s=ANSWER_TIMEOUT_S)
+    def _post(self, verb: str, message: Message, kind: Any, **_: object) -> Any:
+        return self._call(verb, message, timeout_s=ANSWER_TIMEOUT_S)
 
     def wait(self, worker: str, group: str, free: Sequence[Lane], *, timeout_s: float) -> bool:
         body = {"worker": worker, "group": group, "free": frozenset(free), "timeout_s": timeout_s}
@@ -168,7 +161,7 @@ class Client(LeaderClient):
         try:
             return self._network.call(self._at, verb, body, timeout_s=timeout_s)
         except NoAnswer as error:
-            raise self._elsewhere(str(error)) from error
+            raise self._try_next_address(str(error)) from error
         except NotLeader as error:
             raise self._follow(error.leader, str(error)) from error
         except SyncOvertaken as error:
@@ -176,7 +169,7 @@ class Client(LeaderClient):
         except Refused:
             raise
         except HeadraceError as error:
-            raise self._elsewhere(str(error)) from error
+            raise self._try_next_address(str(error)) from error
 
 
 class WorkerActor:

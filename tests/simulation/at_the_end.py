@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.model.job import JOB_ENDED
+from headrace.model.jobs.status import JOB_ENDED
 from tests.simulation.database import Wire
 from tests.simulation.invariants import AfterCommit, Problem
 from tests.simulation.scenario import Scenario

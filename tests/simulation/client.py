@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import NotFound, Refused, Unavailable
-from headrace.model.job import JOB_ENDED, JobStatus
-from headrace.store.catalogs import NewCatalog
+from headrace.model.jobs.status import JOB_ENDED, JobStatus
+from headrace.store.tables.catalogs import NewCatalog
 from tests.simulation.actors import Stage
 from tests.simulation.lake import CATALOG, NAMESPACE
 from tests.simulation.lake_people import name_of

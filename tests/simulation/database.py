@@ -17,10 +17,10 @@ from typing import Any
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import StaticPool
 
-from headrace.store.engine import with_keyring
-from headrace.store.keyring import Keyring, own_file
+from headrace.store.core.engine import with_keyring
+from headrace.store.core.keyring import Keyring, own_file
+from headrace.store.core.schema import metadata
 from headrace.store.migrate import prepare_store
-from headrace.store.whole_schema import metadata
 from tests.simulation.faults import AT_STORE, AT_STORED, Faults
 from tests.simulation.world import Crash, the_world
 from tests.stores import KEY, KEYS, open_store

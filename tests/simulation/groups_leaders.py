@@ -13,28 +13,19 @@ from math import inf
 
 from sqlalchemy import Engine
 
-from headrace.coordinator.groups.registering import register
-from headrace.coordinator.groups.tending import GroupCare
-from headrace.coordinator.metrics import Metrics
-from headrace.coordinator.options import GroupOptions
-from headrace.coordinator.reconcile.loop import run_once
-from headrace.coordinator.reconcile.workers import Workers
-from headrace.coordinator.roster import Roster
+from headrace.coordinator.context import GroupOptions, Metrics, run_once
+from headrace.coordinator.groups.reconciler import GroupController
+from headrace.coordinator.sync.liveness import WorkerExpiry, WorkerLiveness, register
 from headrace.errors import Fenced, LeaderFenced, Refused, Unavailable
 from headrace.model.ids import Ids
-from headrace.store import leases, workers
-from headrace.store.engine import reading, writing
-from headrace.store.fence import Term, fenced
-from headrace.store.workers import Worker
+from headrace.store.core import leases
+from headrace.store.core.engine import reading, writing
+from headrace.store.core.transactions import Term, fenced
+from headrace.store.tasks import workers
+from headrace.store.tasks.workers import Worker
 from tests.simulation import threads
 from tests.simulation.groups_processes import REFUSED, TAKEN, Ground, Simulated
-from tests.simulation.groups_setting import (
-    HEARTBEAT_TIMEOUT_S,
-    IDLE_S,
-    TICK_S,
-    TRUST_S,
-    TTL_S,
-)
+from tests.simulation.groups_setting import HEARTBEAT_TIMEOUT_S, IDLE_S, TICK_S, TRUST_S, TTL_S
 from tests.simulation.stand_ins import Waker
 from tests.simulation.world import Process, World
 
@@ -100,9 +91,9 @@ class Led:
         lease: Lease,
     ) -> None:
         self._engine, self.term, self._process = engine, term, process
-        self.roster = Roster(process, timeout_s=HEARTBEAT_TIMEOUT_S)
-        self._workers = Workers(self.roster, process)
-        self._care = GroupCare(
+        self.roster = WorkerLiveness(process, timeout_s=HEARTBEAT_TIMEOUT_S)
+        self._workers = WorkerExpiry(self.roster, process)
+        self._care = GroupController(
             engine, term, process, ids, Metrics(), options, trusted=lambda: lease.trusts(process)
         )
         self.waker = Waker()
@@ -122,7 +113,7 @@ class Led:
             *(said.name, launch.group, launch.threads, 1, "0", "host", 1, f"app-{said.name}"),
             *(now_ms, now_ms, launch.resource, launch.number),
         )
-        self.roster.heard(said.name, 0)
+        self.roster.note_sync(said.name, 0)
         with fenced(self._engine, self.term) as conn:
             register(conn, told, now_ms=now_ms)
 
@@ -190,7 +181,7 @@ class Coordinator:
     def _hear_all(self, led: Led) -> None:
         for each in self._ground.live.values():
             if each.registered and each.speaks:
-                led.roster.heard(each.name, 0)
+                led.roster.note_sync(each.name, 0)
 
     def _until_next_s(self, process: Process) -> float:
         """Those that are left out would find what this one found."""
@@ -223,7 +214,7 @@ class Reached:
 
     def hear(self, process: Simulated) -> None:
         if process.registered and (found := self._leader()) is not None:
-            found[1].roster.heard(process.name, 0)
+            found[1].roster.note_sync(process.name, 0)
 
     def ring(self, seconds: float) -> None:
         def run() -> None:

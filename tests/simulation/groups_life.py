@@ -11,19 +11,18 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from headrace.containers.launching import Supports, WorkerContainer
-from headrace.coordinator.options import GroupOptions
-from headrace.model.groups.capacity import KeepSetting
-from headrace.model.groups.orphans import AutoRestart
+from headrace.containers.container import Supports, WorkerContainer
+from headrace.coordinator.context import GroupOptions
+from headrace.model.groups import AutoRestart, KeepSetting
 from tests.simulation.database import Database
-from tests.simulation.groups_books import Books, Kinds
+from tests.simulation.groups_containers import SimulatedContainer
 from tests.simulation.groups_invariants import Record
 from tests.simulation.groups_leaders import Coordinator, Lease, Reached
+from tests.simulation.groups_ledger import GroupLedger, Kinds
 from tests.simulation.groups_people import People
 from tests.simulation.groups_processes import Ground, Rough
 from tests.simulation.groups_setting import COORDINATORS, DAY_S, HOUR_S, RESTART_S
 from tests.simulation.groups_troubles import Troubles, outages
-from tests.simulation.groups_yard import Yard
 from tests.simulation.hearing import errors_heard
 from tests.simulation.stand_ins import arm_seams, forget
 from tests.simulation.world import TooLong, World, set_world
@@ -105,12 +104,14 @@ class _Played:
         self._groups = {"main": "local", "other": random.choice(sorted(KINDS))}
         enabled = stage.seed % OFF_EACH != 0
         kinds = Kinds(heals=frozenset({"pods"}), loose=frozenset({"loose"}))
-        self.books = Books(world, database.wire, kinds, enabled)
+        self.books = GroupLedger(world, database.wire, kinds, enabled)
         self._ground = Ground(world, self.books, Rough(on_edge=stage.seed % ON_EDGE_EACH == 1))
         self.troubles = Troubles(world, self._ground)
         database.reset(self.troubles, self.books.committed)
         arm_seams(self.troubles, database)
-        self._yards = {name: Yard(self._ground, name, can) for name, can in KINDS.items()}
+        self._yards = {
+            name: SimulatedContainer(self._ground, name, can) for name, can in KINDS.items()
+        }
         containers: dict[str, WorkerContainer] = {**self._yards}
         options = GroupOptions(
             AutoRestart(enabled=enabled), KeepSetting(), containers, coordinators=COORDINATORS

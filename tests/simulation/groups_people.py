@@ -7,8 +7,8 @@ from random import Random
 
 from sqlalchemy import Engine
 
-from headrace.containers.launching import WorkerContainer
-from headrace.coordinator.groups.commands import Change, GroupCommands, NewGroup
+from headrace.containers.container import WorkerContainer
+from headrace.coordinator.groups.commands import GroupChange, GroupCommands, NewGroup
 from headrace.errors import HeadraceError
 from headrace.model.ids import Ids
 from tests.simulation.groups_processes import Ground
@@ -73,7 +73,7 @@ class People:
         self._books.happened[f"wished {wish}"] += 1
         match wish:
             case "floor":
-                commands.change(group, Change(min_parallelism=random.choice(FLOORS)))
+                commands.change(group, GroupChange(min_parallelism=random.choice(FLOORS)))
             case "scale":
                 commands.scale(group, random.choice(THREADS))
             case "drain" if registered:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Protocol
 
-from headrace.containers.launching import Launch, Supports
-from tests.simulation.groups_books import Books
+from headrace.containers.container import Launch, Supports
+from tests.simulation.groups_ledger import GroupLedger
 from tests.simulation.groups_setting import (
     ASK_AGAIN_S,
     BOOT_S,
@@ -60,7 +60,7 @@ class Leaders(Protocol):
         ...
 
 
-class Yard(Protocol):
+class ContainerOfProcess(Protocol):
     """The container of a process."""
 
     @property
@@ -72,7 +72,7 @@ class Yard(Protocol):
 class Simulated:
     """One process."""
 
-    def __init__(self, ground: Ground, yard: Yard, launch: Launch, name: str) -> None:
+    def __init__(self, ground: Ground, yard: ContainerOfProcess, launch: Launch, name: str) -> None:
         self._ground, self._yard = ground, yard
         self.launch, self.name = launch, name
         self.ended = self.asks = self.registered = False
@@ -201,7 +201,7 @@ class Ground:
     """What containers and their processes share."""
 
     world: World
-    books: Books
+    books: GroupLedger
     rough: Rough
     leaders: Leaders | None = None
     live: dict[Key, Simulated] = field(default_factory=dict[Key, Simulated])

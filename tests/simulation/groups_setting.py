@@ -5,9 +5,8 @@ Settings of the product are its defaults, so that a month has the rhythm of a re
 
 from __future__ import annotations
 
-from headrace.coordinator.options import GroupOptions
-from headrace.model.groups.capacity import LOWERED_RETRY_MS, KeepSetting
-from headrace.model.groups.orphans import AutoRestart
+from headrace.coordinator.context import GroupOptions
+from headrace.model.groups import LOWERED_RETRY_MS, AutoRestart, KeepSetting
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86_400.0
 

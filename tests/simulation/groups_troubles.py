@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tests.simulation.faults import AWAY, CRASH, FAIL, PAUSE, STALL, Fault, Faults
+from tests.simulation.groups_containers import SimulatedContainer
 from tests.simulation.groups_leaders import Reached
 from tests.simulation.groups_processes import Ground
 from tests.simulation.groups_setting import DAY_S, HOUR_S, MINUTE_S
-from tests.simulation.groups_yard import Yard
 from tests.simulation.world import World
 
 LENGTHS_S: Sequence[float] = (0.5, 2.7, 10.0, 70.0, 400.0)
@@ -69,7 +69,7 @@ class Troubles(Faults):
         return False
 
 
-def outages(world: World, ground: Ground, yard: Yard) -> None:
+def outages(world: World, ground: Ground, yard: SimulatedContainer) -> None:
     """Now and then a container can't be reached."""
     random = world.random_of(f"outages of {yard.name}")
 

@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.model.job import JOB_ENDED
+from headrace.model.jobs.status import JOB_ENDED
 from headrace.model.task import POISON_WORKERS
-from headrace.store.schema import jobs
+from headrace.store.jobs.schema import jobs
 from tests.simulation.database import Wire
 from tests.simulation.groups_invariants import INVARIANTS as OF_GROUPS
 from tests.simulation.scenario import Scenario

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headrace.errors import Unavailable
-from headrace.formats.iceberg.token import CommitAt, Spent, SpentBy, find_spent
+from headrace.lake.iceberg.token import SpentAtTable, TableCommitAt, find_spent
+from headrace.model.jobs.epoch import SpentBy
 from headrace.model.tables.files import DataFile, DeleteFile, DeleteKind, Partition, TableFiles
 from tests.simulation.faults import AT_LAKE, Faults
 from tests.simulation.invariants import Problem
@@ -151,7 +152,7 @@ class Table:
             what = f"{self.uuid} snapshot {snapshot.id}: too many {more}, few {less}"
             self.problem("every_table_row_once", what)
 
-    def spent(self, at: CommitAt) -> Spent | None:
+    def spent(self, at: TableCommitAt) -> SpentAtTable | None:
         """As the product reads it from a table's metadata."""
         told = [{"snapshot-id": each.id, "summary": each.summary} for each in self.snapshots]
         return find_spent(at, properties=self.properties, snapshots=told)

@@ -1,6 +1,6 @@
 """Commits, aborts and deletions at the model of a lake, fenced as the product's own are.
 
-The steps are those of formats/iceberg/{commit,replace}.py: look, try, and when there was no answer
+The steps are those of lake/iceberg/{commit,replace}.py: look, try, and when there was no answer
 look again. What the catalog does at one moment is one call.
 """
 
@@ -13,14 +13,19 @@ from typing import Any
 
 from headrace.clock import Clock
 from headrace.errors import Fenced, Refused, TokenSpent, Unavailable
-from headrace.formats.iceberg.catalogs import TableRef
-from headrace.formats.iceberg.conflicts import Conflict, Group
-from headrace.formats.iceberg.process import ProcessAt
-from headrace.formats.iceberg.records import Inputs
-from headrace.formats.iceberg.replace import GROUPS, Replaced, dangling
-from headrace.formats.iceberg.token import COMMIT, EXECUTION, SPENT_BY, CommitAt, Spent, SpentBy
-from headrace.model.deadline import Deadline, now
-from headrace.model.epoch import COMMIT_DEADLINE_S
+from headrace.lake.iceberg.catalogs import TableRef
+from headrace.lake.iceberg.conflicts import BinGroup, Conflict
+from headrace.lake.iceberg.file_records import Inputs
+from headrace.lake.iceberg.replace import GROUPS, Replaced, dangling
+from headrace.lake.iceberg.token import (
+    COMMIT,
+    EXECUTION,
+    SPENT_BY,
+    ProcessAt,
+    SpentAtTable,
+    TableCommitAt,
+)
+from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, Deadline, SpentBy, now
 from headrace.model.tables.files import DeleteKind
 from headrace.seams import seam
 from tests.simulation.lake import Delete, Entry, Lake, Table
@@ -32,7 +37,7 @@ SPEND_WAIT_S = 0.5
 SWAPS_MAX = 4
 
 
-def look(lake: Lake, ref: TableRef, at: CommitAt) -> Spent | None:
+def look(lake: Lake, ref: TableRef, at: TableCommitAt) -> SpentAtTable | None:
     return lake.ask("look", lambda: found_table(lake, ref).spent(at))
 
 
@@ -42,7 +47,12 @@ def look_replaced(lake: Lake, ref: TableRef, at: ProcessAt) -> Replaced | None:
 
 
 def _told(
-    ref: TableRef, at: ProcessAt, spent: Spent, conflicts: Mapping[int, str], *, already: bool
+    ref: TableRef,
+    at: ProcessAt,
+    spent: SpentAtTable,
+    conflicts: Mapping[int, str],
+    *,
+    already: bool,
 ) -> Replaced:
     if spent.by is SpentBy.ABORT:
         raise TokenSpent(at.token, str(ref))
@@ -51,19 +61,19 @@ def _told(
     return Replaced(already, spent.snapshot, groups, conflicts)
 
 
-Change = Callable[[Table], Spent]  # to be made at once, unless it raises
+Change = Callable[[Table], SpentAtTable]  # to be made at once, unless it raises
 
 
 def replace(
     lake: Lake,
     ref: TableRef,
-    groups: Sequence[Group],
+    groups: Sequence[BinGroup],
     at: ProcessAt,
     *,
     clock: Clock,
     deadline_s: float = COMMIT_DEADLINE_S,
 ) -> Replaced:
-    left: Sequence[Group] = list(groups)
+    left: Sequence[BinGroup] = list(groups)
     conflicts: dict[int, str] = {}
     deadline = Deadline(*_since(at, clock), deadline_s)
     while left:
@@ -78,7 +88,7 @@ def replace(
     return Replaced(already=False, snapshot=None, groups=frozenset(), conflicts=conflicts)
 
 
-def _others(groups: Sequence[Group], reasons: Mapping[int, str]) -> Sequence[Group]:
+def _others(groups: Sequence[BinGroup], reasons: Mapping[int, str]) -> Sequence[BinGroup]:
     return [group for group in groups if group.number not in reasons]
 
 
@@ -88,7 +98,7 @@ def _since(at: ProcessAt, clock: Clock) -> tuple[Clock, Any]:
 
 def _spend(
     lake: Lake, ref: TableRef, at: ProcessAt, change: Change, deadline: Deadline
-) -> tuple[Spent, bool]:
+) -> tuple[SpentAtTable, bool]:
     """A commit without an answer is looked for in the table. Whether it was there before."""
     for _ in range(SPEND_TRIES_MAX):
         spent = lake.ask("look", lambda: found_table(lake, ref).spent(at.commit_at))
@@ -104,7 +114,9 @@ def _spend(
     return spent, True
 
 
-def _guarded(lake: Lake, ref: TableRef, at: ProcessAt, change: Change, deadline: Deadline) -> Spent:
+def _guarded(
+    lake: Lake, ref: TableRef, at: ProcessAt, change: Change, deadline: Deadline
+) -> SpentAtTable:
     """Validated, then the pointer is swapped; when somebody was faster, validated anew."""
     for _ in range(SWAPS_MAX):
         table = found_table(lake, ref)
@@ -121,7 +133,7 @@ def _guarded(lake: Lake, ref: TableRef, at: ProcessAt, change: Change, deadline:
     raise Unavailable(f"{ref} changes all the time")
 
 
-def _marks(at: CommitAt, by: SpentBy) -> tuple[dict[str, str], dict[str, str]]:
+def _marks(at: TableCommitAt, by: SpentBy) -> tuple[dict[str, str], dict[str, str]]:
     summary = {COMMIT: at.token, SPENT_BY: by.value, EXECUTION: at.execution}
     marks = {at.mark_key: str(at.epoch)}
     if by is SpentBy.ABORT:
@@ -129,7 +141,9 @@ def _marks(at: CommitAt, by: SpentBy) -> tuple[dict[str, str], dict[str, str]]:
     return summary, marks
 
 
-def _replace(table: Table, ref: TableRef, groups: Sequence[Group], at: ProcessAt) -> Spent:
+def _replace(
+    table: Table, ref: TableRef, groups: Sequence[BinGroup], at: ProcessAt
+) -> SpentAtTable:
     check_same(table, ref, groups[0].bins[0])
     if reasons := _conflicts(table, groups):
         raise Conflict(str(ref), reasons)
@@ -154,14 +168,14 @@ def _replace(table: Table, ref: TableRef, groups: Sequence[Group], at: ProcessAt
         summary,
         marks,
     )
-    return Spent(SpentBy.DATA, made.id, at.execution, summary)
+    return SpentAtTable(SpentBy.DATA, made.id, at.execution, summary)
 
 
 def _first(inputs: Inputs) -> str:
     return str(inputs.tasks[0]["data-file"]["file-path"])
 
 
-def _conflicts(table: Table, groups: Sequence[Group]) -> dict[int, str]:
+def _conflicts(table: Table, groups: Sequence[BinGroup]) -> dict[int, str]:
     planned = table.snapshot(groups[0].bins[0].snapshot)
     if planned is None:
         return {group.number: "the planned snapshot was expired" for group in groups}
@@ -190,11 +204,11 @@ def give_up(
     *,
     clock: Clock,
     deadline_s: float = COMMIT_DEADLINE_S,
-) -> Spent:
-    def change(table: Table) -> Spent:
+) -> SpentAtTable:
+    def change(table: Table) -> SpentAtTable:
         summary, marks = _marks(at.commit_at, SpentBy.ABORT)
         made = table.commit(table.current.files, table.current.deletes, summary, marks)
-        return Spent(SpentBy.ABORT, made.id, at.execution, summary)
+        return SpentAtTable(SpentBy.ABORT, made.id, at.execution, summary)
 
     return _spend(lake, ref, at, change, Deadline(*_since(at, clock), deadline_s))[0]
 

@@ -1,4 +1,4 @@
-"""What `headrace.formats.iceberg` does for a worker's table tasks, done to the model of a lake.
+"""What `headrace.lake.iceberg` does for a worker's table tasks, done to the model of a lake.
 
 The worker's own code (worker/tables) runs unchanged on top of these: it is what asks before it
 commits and deletes after a token is spent. A function here does the steps of the one it replaces
@@ -13,11 +13,16 @@ from types import SimpleNamespace
 from typing import Any
 
 from headrace.errors import Refused, Unavailable
-from headrace.formats.iceberg.catalogs import CatalogConfig, TableMissing, TableRef
-from headrace.formats.iceberg.listing import Listed
-from headrace.formats.iceberg.process import ProcessAt
-from headrace.formats.iceberg.records import Heard, Inputs, Rewritten
-from headrace.formats.iceberg.scan import Probe
+from headrace.lake.iceberg.catalogs import (
+    CatalogConfig,
+    OnProgress,
+    TableListing,
+    TableMissing,
+    TableRef,
+)
+from headrace.lake.iceberg.file_records import Inputs, Rewritten
+from headrace.lake.iceberg.scan import Probe
+from headrace.lake.iceberg.token import ProcessAt
 from headrace.model.tables.files import TableFiles
 from tests.simulation.lake import NAMESPACE, ROW_BYTES, TARGET_ROWS, Lake, Table
 from tests.simulation.world import the_world
@@ -59,11 +64,11 @@ def list_tables(
     *,
     wanted: Callable[[tuple[str, ...], str], bool],
     tables_max: int,
-    heard: Heard,
-) -> Listed:
+    on_progress: OnProgress,
+) -> TableListing:
     found = lake.ask("list", lambda: sorted(lake.tables))
-    heard()
-    return Listed({(NAMESPACE,): [n for n in found if wanted((NAMESPACE,), n)][:tables_max]})
+    on_progress()
+    return TableListing({(NAMESPACE,): [n for n in found if wanted((NAMESPACE,), n)][:tables_max]})
 
 
 def probe(lake: Lake, ref: TableRef) -> Probe:
@@ -86,20 +91,25 @@ def probe(lake: Lake, ref: TableRef) -> Probe:
     )
 
 
-def scan(lake: Lake, ref: TableRef, *, filter: str | None, heard: Heard) -> TableFiles:  # noqa: A002
+def scan(lake: Lake, ref: TableRef, *, filter: str | None, on_progress: OnProgress) -> TableFiles:  # noqa: A002
     files = lake.ask("scan", lambda: found_table(lake, ref).files())
-    heard()
+    on_progress()
     return files
 
 
 def choose(
-    lake: Lake, ref: TableRef, *, snapshot: int, bins: Sequence[Sequence[str]], heard: Heard
+    lake: Lake,
+    ref: TableRef,
+    *,
+    snapshot: int,
+    bins: Sequence[Sequence[str]],
+    on_progress: OnProgress,
 ) -> list[Inputs]:
     table = lake.ask("choose", lambda: found_table(lake, ref))
     planned = table.snapshot(snapshot)
     if planned is None:
         raise Refused(f"snapshot {snapshot} of {ref} was expired since it was planned; plan again")
-    heard()
+    on_progress()
     entries = {each.path: each for each in planned.files}
     if missing := sorted({path for paths in bins for path in paths} - entries.keys()):
         raise Refused(f"planned files are not in snapshot {snapshot} of {ref}: {missing}")

@@ -6,9 +6,8 @@ import json
 from collections import Counter
 from typing import Any
 
-from headrace.model.tables.assess import assess
-from headrace.model.tables.backoff import left_out
-from headrace.model.tables.schedule import quota_limit
+from headrace.model.tables.assessment import assess
+from headrace.model.tables.schedule import left_out, quota_limit
 from headrace.model.tables.settings import OptimizingSettings
 from tests.simulation.database import Wire
 from tests.simulation.lake import Lake, Table

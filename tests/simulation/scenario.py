@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headrace.model.cleanup import Retention
-from headrace.model.jobspec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
+from headrace.model.jobs.epoch import Retention
+from headrace.model.jobs.spec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
 
 GROUP = "default"
 INTERVAL_MS = 300  # between epochs of a streaming job

@@ -28,8 +28,9 @@ from sqlalchemy import Engine
 
 import headrace
 from headrace import seams
-from headrace.coordinator import bell, service
-from headrace.store.fence import Term
+from headrace.coordinator import service
+from headrace.coordinator.sync import notifier
+from headrace.store.core.transactions import Term
 from tests.simulation import threads
 from tests.simulation.database import Database
 from tests.simulation.faults import AT_SEAM, Faults
@@ -59,7 +60,7 @@ _BY_NAME: Mapping[str, object] = {
 _REAL = {"threading", "queue", "concurrent.futures._base", "concurrent.futures.thread"}
 
 
-class Hint:
+class SimulatedTakeoverLock:
     """The take-over hint of one process: a dead one has let go of it."""
 
     holder: Any = None  # of all of them: the process that has it
@@ -68,13 +69,13 @@ class Hint:
         self._process = the_world().process
 
     def try_acquire(self) -> bool:
-        if Hint.holder is None or Hint.holder.dead:
-            Hint.holder = self._process
-        return Hint.holder is self._process
+        if SimulatedTakeoverLock.holder is None or SimulatedTakeoverLock.holder.dead:
+            SimulatedTakeoverLock.holder = self._process
+        return SimulatedTakeoverLock.holder is self._process
 
     def release(self) -> None:
-        if Hint.holder is self._process:
-            Hint.holder = None
+        if SimulatedTakeoverLock.holder is self._process:
+            SimulatedTakeoverLock.holder = None
 
 
 class Waker:
@@ -157,7 +158,7 @@ class _AsyncEvent(threads.Event):
 
 def _parked(made: Callable[..., object]) -> Callable[..., object]:
     """A wait's event is made by a default that was bound when the class was: ours instead."""
-    return lambda *given: made(*given, rung=_AsyncEvent())
+    return lambda *given: made(*given, woken=_AsyncEvent())
 
 
 async def _wait_for(event: _AsyncEvent, timeout_s: float) -> None:
@@ -231,16 +232,16 @@ def _stand_ins(database: Database) -> Mapping[str, object]:
     return {
         in_service + "open_store": answer(database.engine),
         in_service + "prepare_store": answer(None),
-        in_service + "open_hint": made(Hint),
+        in_service + "open_takeover_lock": made(SimulatedTakeoverLock),
         in_service + "begin_time": _of_its_term(service.begin_time),
-        "headrace.store.leases.this_process": _process_name,
-        "headrace.coordinator.term.open_waker": made(Waker),
-        "headrace.coordinator.bell.asyncio": ASYNCIO,
-        "headrace.coordinator.bell._Wait": _parked(vars(bell)["_Wait"]),
-        "headrace.store.wake.notify": _ring_soon,
-        "headrace.store.sealed.os": _Nonces(),
+        "headrace.store.core.leases.this_process": _process_name,
+        "headrace.coordinator.leadership.term.open_waker": made(Waker),
+        "headrace.coordinator.sync.notifier.asyncio": ASYNCIO,
+        "headrace.coordinator.sync.notifier._Wait": _parked(vars(notifier)["_Wait"]),
+        "headrace.store.core.notifications.notify": _ring_soon,
+        "headrace.store.core.encryption.os": _Nonces(),
         "headrace.worker.outbox.os": files,
-        "headrace.worker.ownership.os": files,
+        "headrace.worker.scratch.os": files,
         # Whatever would make two runs of one seed differ.
         "uuid.uuid4": _banned(uuid.uuid4),
         "time.sleep": _banned(time.sleep),
@@ -315,5 +316,5 @@ def _ring() -> None:
 
 def forget() -> None:
     """What stand-ins remember of the last history."""
-    Hint.holder = None
+    SimulatedTakeoverLock.holder = None
     Waker.everybody.clear()

@@ -20,19 +20,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
-from headrace.coordinator.reconcile.jobs import SETTLE_DEADLINE_S
-from headrace.model.epoch import EpochStatus
-from headrace.model.job import JobStatus
-from headrace.model.jobspec import LOST_WORKERS_MAX, EnvSpec
+from headrace.coordinator.jobs.reconciler import SETTLE_DEADLINE_S
+from headrace.model.jobs.epoch import EpochStatus
+from headrace.model.jobs.spec import LOST_WORKERS_MAX, EnvSpec
+from headrace.model.jobs.status import JobStatus
 from headrace.model.task import POISON_WORKERS, Claim, FailureCause
-from headrace.protocol.messages import Report
-from headrace.protocol.payloads import PipelinePayload
-from headrace.store import leases
-from headrace.store.engine import open_store, writing
+from headrace.protocol.messages import PipelinePayload, Report
+from headrace.store.core import leases
+from headrace.store.core.engine import open_store, writing
 from headrace.store.migrate import prepare_store
-from tests.coordinator.desk import TIMEOUT_S, Desk
+from tests.coordinator.jobs.streaming import done
+from tests.coordinator.leader_harness import TIMEOUT_S, LeaderHarness
 from tests.coordinator.specs import failed, planned, prepared, spec
-from tests.coordinator.streaming import done
 from tests.fakes import FakeClock
 
 DAY_S = 86_400.0
@@ -110,14 +109,14 @@ def run(first: int, count: int, *, processes: int) -> tuple[bool, str]:
 
 
 @contextmanager
-def _desk() -> Generator[Desk]:
+def _desk() -> Generator[LeaderHarness]:
     with tempfile.TemporaryDirectory() as folder:
         engine = open_store(f"sqlite:///{folder}/store.db")
         prepare_store(engine)
         with writing(engine) as conn:
             term = leases.take(conn, leases.read(conn), holder="first", address="http://f:1")
         assert term is not None
-        desk = Desk(engine, FakeClock(), term)
+        desk = LeaderHarness(engine, FakeClock(), term)
         told = logging.getLogger("headrace")
         before = told.level
         told.setLevel(logging.ERROR)  # thousands of warnings that are meant to be
@@ -131,7 +130,7 @@ def _desk() -> Generator[Desk]:
 
 class _Life:
     def __init__(
-        self, desk: Desk, seed: int, *, days: float, deaths: int, stuck_after: int | None
+        self, desk: LeaderHarness, seed: int, *, days: float, deaths: int, stuck_after: int | None
     ) -> None:
         self._desk, self._random = desk, Random(f"stream {seed}")
         self._deaths, self._stuck_after = deaths, stuck_after

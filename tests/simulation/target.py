@@ -16,9 +16,8 @@ from pydantic import JsonValue
 
 from headrace.connectors.connector import Committed, Mark, Staged, check_given_up, check_spender
 from headrace.errors import Unavailable
-from headrace.model.deadline import Deadline, now
-from headrace.model.epoch import EpochAt
-from headrace.protocol.payloads import Slice
+from headrace.model.jobs.epoch import Deadline, EpochAt, now
+from headrace.protocol.messages import Slice
 from headrace.seams import seam
 from tests.simulation.faults import AT_TARGET, Faults
 from tests.simulation.scenario import COMMIT_DEADLINE_S, Scenario

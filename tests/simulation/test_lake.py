@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from headrace.formats.iceberg.process import ProcessAt
-from headrace.formats.iceberg.token import SpentBy
+from headrace.lake.iceberg.token import ProcessAt
+from headrace.model.jobs.epoch import SpentBy
 from headrace.model.tables.files import DeleteKind
 from tests.simulation.faults import Faults
 from tests.simulation.lake import Entry, Lake, Table

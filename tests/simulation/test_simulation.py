@@ -160,7 +160,7 @@ def test_histories_in_which_nothing_but_clocks_go_wrong_are_clean(simulator: Sim
 def test_a_guard_that_is_gone_is_noticed_by_a_history_told_as_a_timeline(
     simulator: Simulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("headrace.store.fence", "headrace.coordinator.writer"):
+    for module in ("headrace.store.core.transactions", "headrace.coordinator.sync.writer"):
         monkeypatch.setattr(f"{module}.check_fence", unchecked)
     failed = _first_failure(simulator, Search(simulator))
     assert failed.problems[0][0] == "no_write_under_an_old_term"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.job import JobStatus
-from headrace.model.jobspec import LOST_WORKERS_MAX
+from headrace.model.jobs.spec import LOST_WORKERS_MAX
+from headrace.model.jobs.status import JobStatus
 from tests.simulation.streams import DEATHS, MONTH_DAYS, live
 
 pytestmark = pytest.mark.timeout(600)

@@ -10,7 +10,7 @@ import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.jdbc.sink import JdbcSink
-from headrace.model.epoch import EpochAt
+from headrace.model.jobs.epoch import EpochAt
 from tests.postgresql import PostgreSQL
 from tests.spark.settings import setting
 from tests.spark.wire import Wire

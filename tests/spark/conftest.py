@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.config import Settings
-from headrace.worker.spark import WarmSpark, start_spark, task_session
+from headrace.worker.warm_session import WarmSpark, start_spark, task_session
 from tests.postgresql import PostgreSQL
 from tests.spark.base import Base
 from tests.spark.lake import Lake

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.connectors.file_source import FileSource
-from headrace.connectors.files import FileSink
+from headrace.connectors.files.sink import FileSink
+from headrace.connectors.files.source import FileSource
 from tests.spark.settings import at, setting
 
 

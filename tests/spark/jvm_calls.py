@@ -1,4 +1,4 @@
-"""Try every JVM call that formats/iceberg relies on, on fresh JVMs: a script, not a test.
+"""Try every JVM call that lake/iceberg relies on, on fresh JVMs: a script, not a test.
 
     python -m tests.spark.jvm_calls [TIMES]
 
@@ -18,16 +18,16 @@ from pyspark.sql import SparkSession
 
 from headrace.config import Settings
 from headrace.errors import TokenSpent
-from headrace.formats.iceberg import replace as optimizing
-from headrace.formats.iceberg.catalogs import load_table
-from headrace.formats.iceberg.commit import commit
-from headrace.formats.iceberg.create import TableDefinition
-from headrace.formats.iceberg.opening import Opening, open_table
-from headrace.formats.iceberg.reading import history_of, read_appended, read_snapshot
-from headrace.formats.iceberg.sweep import abort, sweep
-from headrace.formats.iceberg.token import CommitAt
-from headrace.model.epoch import EpochAt
-from headrace.worker.spark import WarmSpark, start_spark, task_session
+from headrace.lake.iceberg import replace as optimizing
+from headrace.lake.iceberg.catalogs import load_table
+from headrace.lake.iceberg.commit import commit
+from headrace.lake.iceberg.creation import TableDefinition
+from headrace.lake.iceberg.save_modes import TableOpening, open_table
+from headrace.lake.iceberg.snapshots import history_of, read_appended, read_snapshot
+from headrace.lake.iceberg.sweep import abort, sweep
+from headrace.lake.iceberg.token import TableCommitAt
+from headrace.model.jobs.epoch import EpochAt
+from headrace.worker.warm_session import WarmSpark, start_spark, task_session
 from tests.spark.lake import Lake
 from tests.spark.written import MERGE_ON_READ, Written
 
@@ -67,7 +67,7 @@ def opens_and_reads(lake: Lake) -> None:
     found = read_appended(session, table, after=first.id, until=last.id, schema=history.schema)
     assert found.count() == 2
     columns = lake.frame(1).schema
-    opening = Opening(
+    opening = TableOpening(
         table=lake.table,
         uuid=str(table.uuid()),
         execution="t1.1",
@@ -75,7 +75,7 @@ def opens_and_reads(lake: Lake) -> None:
         recreate=True,
     )
     wanted = TableDefinition(columns=columns, partition_keys=["bucket(id, 4)"])
-    at = CommitAt(EpochAt("1" * 32, 1, 0, "t1.1"), "Iceberg-1")
+    at = TableCommitAt(EpochAt("1" * 32, 1, 0, "t1.1"), "Iceberg-1")
     opened = open_table(session, lake.ref, opening, wanted, at)
     assert opened is not None
     assert not opened.already

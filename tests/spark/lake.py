@@ -9,16 +9,11 @@ from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from headrace.formats.iceberg.catalogs import (
-    TableRef,
-    embedded_catalog,
-    load_table,
-    local_path,
-)
-from headrace.formats.iceberg.create import TableDefinition, plan_creation
-from headrace.formats.iceberg.staging import Handle, stage
-from headrace.formats.iceberg.token import CommitAt
-from headrace.model.epoch import EpochAt
+from headrace.lake.iceberg.catalogs import TableRef, embedded_catalog, load_table, local_path
+from headrace.lake.iceberg.creation import TableDefinition, plan_creation
+from headrace.lake.iceberg.stage import StagedFilesHandle, stage
+from headrace.lake.iceberg.token import TableCommitAt
+from headrace.model.jobs.epoch import EpochAt
 
 
 def sql(session: SparkSession, text: str) -> list[Row]:
@@ -49,10 +44,10 @@ class Lake:
         made = session_range(self.session, first, first + rows)
         return made.selectExpr("id", "cast(id as string) as name")
 
-    def at(self, epoch: int = 1, execution: str = "t1.1") -> CommitAt:
-        return CommitAt(EpochAt(self.incarnation, 1, epoch, execution), "Iceberg-1")
+    def at(self, epoch: int = 1, execution: str = "t1.1") -> TableCommitAt:
+        return TableCommitAt(EpochAt(self.incarnation, 1, epoch, execution), "Iceberg-1")
 
-    def staged(self, rows: int, at: CommitAt) -> Handle:
+    def staged(self, rows: int, at: TableCommitAt) -> StagedFilesHandle:
         return stage(self.session, self.frame(rows, first=at.epoch * 1000), self.ref, at)
 
     def count(self) -> int:
@@ -89,10 +84,10 @@ class Lake:
     def properties(self) -> dict[str, str]:
         return dict(load_table(self.session, self.ref).properties())
 
-    def folder(self, at: CommitAt) -> Path:
+    def folder(self, at: TableCommitAt) -> Path:
         return _path(at.folder(self.location))
 
-    def epoch_folder(self, at: CommitAt) -> Path:
+    def epoch_folder(self, at: TableCommitAt) -> Path:
         return _path(at.epoch_folder(self.location))
 
     @property

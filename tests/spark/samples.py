@@ -1,8 +1,8 @@
 """A smallest sample of every plugin: ten rows that it gives, passes on or takes.
 
-This is the one place that a new plugin is added to; tests/spark/test_pairs.py takes the names from
-the declarations and asks here for each. Rows are written and read past the plugin itself: by
-PyIceberg, psycopg, pyarrow or plain Python.
+This is the one place that a new plugin is added to; tests/spark/connectors/test_pairs.py takes
+the names from the declarations and asks here for each. Rows are written and read past the plugin
+itself: by PyIceberg, psycopg, pyarrow or plain Python.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from headrace.connectors.iceberg_source import IcebergSource
-from headrace.formats.iceberg.catalogs import load_table
-from headrace.protocol.payloads import Slice
+from headrace.connectors.iceberg.source import IcebergSource
+from headrace.lake.iceberg.catalogs import load_table
+from headrace.protocol.messages import Slice
 from tests.spark.lake import Lake, some, sql
 from tests.spark.settings import setting
 

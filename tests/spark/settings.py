@@ -6,9 +6,9 @@ from collections.abc import Hashable
 from typing import Any, Literal
 
 from headrace.connectors.connector import Setting
-from headrace.jobfile.resolve import resolved_options
-from headrace.model.epoch import EpochAt
-from headrace.model.jobspec import PluginSpec
+from headrace.jobfile.spec_checks import resolved_options
+from headrace.model.jobs.epoch import EpochAt
+from headrace.model.jobs.spec import PluginSpec
 
 INCARNATION = "0123456789abcdef0123456789abcdef"
 

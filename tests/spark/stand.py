@@ -7,8 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.connectors.iceberg import IcebergSink
-from headrace.formats.iceberg.catalogs import load_table
+from headrace.connectors.iceberg.sink import IcebergSink
+from headrace.lake.iceberg.catalogs import load_table
 from tests.spark.lake import sql
 from tests.spark.settings import at, setting
 

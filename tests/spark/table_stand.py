@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from headrace.clock import SystemClock
-from headrace.model.deadline import Moment
+from headrace.model.jobs.epoch import Moment
 from headrace.model.task import Claim, Lane, TaskKind
 from headrace.protocol.messages import Assignment, Message
 from headrace.protocol.tables import (
@@ -19,20 +19,20 @@ from headrace.protocol.tables import (
     DiscardPayload,
     Discovered,
     DiscoverPayload,
-    Evaluated,
     EvaluatedTable,
     EvaluatePayload,
+    EvaluationResult,
     Planned,
     PlanPayload,
     ProcessRef,
     RewritePayload,
     RewriteResult,
-    TableName,
+    TableIdentifier,
     ToEvaluate,
 )
 from headrace.worker.execution import Execution, Run
-from headrace.worker.spark import WarmSpark
-from headrace.worker.tables.runner import TableRunner
+from headrace.worker.runner import TableRunner
+from headrace.worker.warm_session import WarmSpark
 from tests.spark.lake import some
 from tests.spark.written import Written
 
@@ -69,7 +69,7 @@ class Tasks:
         defaults: Mapping[str, str] | None = None,
         catalog: CatalogSpec = EMBEDDED,
         groups: Mapping[str, dict[str, str]] | None = None,
-    ) -> Evaluated:
+    ) -> EvaluationResult:
         told = EvaluatePayload(
             catalog=catalog,
             now_ms=now_ms,
@@ -77,7 +77,7 @@ class Tasks:
             defaults=dict(defaults or {}),
             groups=dict(groups or {}),
         )
-        return Evaluated.model_validate(self.runner.evaluate(self.execution(told)))
+        return EvaluationResult.model_validate(self.runner.evaluate(self.execution(told)))
 
     def look(self, one: Written | ToEvaluate, **more: Any) -> EvaluatedTable:
         asked = one if isinstance(one, ToEvaluate) else ToEvaluate(table=name_of(one))
@@ -150,8 +150,8 @@ class Tasks:
         return self.commit(self.commit_payload(written, planned, made, number))
 
 
-def name_of(written: Written) -> TableName:
-    return TableName(id=written.owner, namespace=("tests",), name=written.ref.name)
+def name_of(written: Written) -> TableIdentifier:
+    return TableIdentifier(id=written.owner, namespace=("tests",), name=written.ref.name)
 
 
 def process_of(written: Written, planned: Planned, number: int = 1) -> ProcessRef:

@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.connectors.connector import Setting
 from headrace.connectors.registry import make_sink, make_source
 from headrace.errors import Refused
-from headrace.jobfile.nodes import Role
 from headrace.jobfile.reader import read_job
-from headrace.jobfile.resolve import resolved_options
-from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
+from headrace.jobfile.spec_checks import resolved_options
+from headrace.jobfile.syntax_tree import Role
+from headrace.model.jobs.spec import JobSpec, PipelineSpec, PluginSpec
 from headrace.transforms.registry import make_transform
 from tests.spark.lake import some
 from tests.spark.settings import INCARNATION, at

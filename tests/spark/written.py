@@ -9,17 +9,15 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from headrace.formats.iceberg.bulk import ask_each
-from headrace.formats.iceberg.catalogs import TableRef, embedded_catalog, load_table, local_path
-from headrace.formats.iceberg.choose import choose
-from headrace.formats.iceberg.conflicts import Group
-from headrace.formats.iceberg.jvm import gateway, jvm
-from headrace.formats.iceberg.process import ProcessAt
-from headrace.formats.iceberg.records import Inputs, Rewritten
-from headrace.formats.iceberg.replace import Replaced, replace
-from headrace.formats.iceberg.rewrite import rewrite
-from headrace.formats.iceberg.scan import scan
+from headrace.lake.iceberg.catalogs import TableRef, embedded_catalog, load_table, local_path
+from headrace.lake.iceberg.conflicts import BinGroup
+from headrace.lake.iceberg.file_records import Inputs, Rewritten, choose
+from headrace.lake.iceberg.replace import Replaced, replace
+from headrace.lake.iceberg.rewrite import rewrite
+from headrace.lake.iceberg.scan import scan
+from headrace.lake.iceberg.token import ProcessAt
 from headrace.model.tables.files import Partition, TableFiles
+from headrace.spark.jvm import gateway, get_each, jvm
 from tests.spark.lake import session_range, some, sql, staged_files
 
 TARGET_BYTES = 1 << 27
@@ -92,12 +90,12 @@ class Written:
         at = at or self.at()
         return rewrite(self.session, self.ref, inputs, at, target_bytes=TARGET_BYTES)
 
-    def rewritten(self, at: ProcessAt | None = None) -> list[Group]:
+    def rewritten(self, at: ProcessAt | None = None) -> list[BinGroup]:
         """A group of each partition, staged and ready to be replaced."""
         inputs = self.choose(self.scan())
         return groups_of(inputs, self.rewrite(inputs, at))
 
-    def replace(self, groups: Sequence[Group], at: ProcessAt | None = None) -> Replaced:
+    def replace(self, groups: Sequence[BinGroup], at: ProcessAt | None = None) -> Replaced:
         return replace(self.session, self.ref, groups, at or self.at())
 
     def staged(self, at: ProcessAt) -> list[Path]:
@@ -135,7 +133,7 @@ class Written:
             ("org.apache.iceberg.ContentScanTask", "file"),
             ("org.apache.iceberg.ContentFile", "dataSequenceNumber"),
         )
-        return sorted(ask_each(self.session, tasks, *getters))
+        return sorted(get_each(self.session, tasks, *getters))
 
 
 def by_partition(files: TableFiles) -> dict[Partition, list[str]]:
@@ -145,9 +143,9 @@ def by_partition(files: TableFiles) -> dict[Partition, list[str]]:
     return found
 
 
-def groups_of(inputs: Sequence[Inputs], rewritten: Sequence[Rewritten]) -> list[Group]:
+def groups_of(inputs: Sequence[Inputs], rewritten: Sequence[Rewritten]) -> list[BinGroup]:
     return [
-        Group(number=one.number, bins=[one], rewritten=[made])
+        BinGroup(number=one.number, bins=[one], rewritten=[made])
         for one, made in zip(inputs, rewritten, strict=True)
     ]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, event, text
 
-from headrace.store import prepared
-from headrace.store.engine import is_sqlite, writing
+from headrace.store.core import prepared_statements
+from headrace.store.core.engine import is_sqlite, writing
 
 Heard = list[tuple[str, Any]]
 
@@ -19,9 +19,9 @@ Heard = list[tuple[str, Any]]
 def heard_statements(store: Engine) -> Generator[Heard]:
     """What is asked of the store, as its driver is told it."""
     heard: Heard = []
-    execute = prepared.execute
+    execute = prepared_statements.execute
 
-    def hear(conn: Connection, sql: str, values: Any = prepared.NOTHING) -> Any:
+    def hear(conn: Connection, sql: str, values: Any = prepared_statements.NOTHING) -> Any:
         heard.append((sql, values))
         return execute(conn, sql, values)
 
@@ -31,7 +31,7 @@ def heard_statements(store: Engine) -> Generator[Heard]:
     event.listen(store, "before_cursor_execute", hear_core)
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(prepared, "execute", hear)
+            patch.setattr(prepared_statements, "execute", hear)
             yield heard
     finally:
         event.remove(store, "before_cursor_execute", hear_core)
@@ -45,7 +45,7 @@ def plans(store: Engine, heard: Heard) -> list[str]:
             conn.execute(text("SET LOCAL enable_seqscan = off"))
         for statement, given in heard:
             explain = "EXPLAIN QUERY PLAN" if is_sqlite(store) else "EXPLAIN"
-            rows = prepared.execute(conn, f"{explain} {statement}", given).fetchall()
+            rows = prepared_statements.execute(conn, f"{explain} {statement}", given).fetchall()
             found.append("\n".join(str(row[-1]) for row in rows))
     return found
 

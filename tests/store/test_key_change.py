@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, insert, select, update
 
-from headrace.coordinator.leader import Candidate
+from headrace.coordinator.leadership.leader import LeaderCandidate
 from headrace.errors import KeyRefused, LeaderFenced, Refused, StoreUnavailable
 from headrace.seams import arm, disarm_all
-from headrace.store import cleanups, jobs, leases
-from headrace.store.catalogs import NewCatalog, add, secrets_of
-from headrace.store.engine import (
+from headrace.store.core import leases
+from headrace.store.core.encryption import current_key_id
+from headrace.store.core.engine import (
     is_sqlite,
     open_store,
     reading,
@@ -23,17 +23,18 @@ from headrace.store.engine import (
     write_failed_s_ago,
     writing,
 )
-from headrace.store.fence import Term, fenced
-from headrace.store.hint import open_hint
+from headrace.store.core.keyring import GivenKeys, KeyFile, Keyring, SecretKey, own_file
+from headrace.store.core.leases import open_takeover_lock
+from headrace.store.core.transactions import Term, fenced
+from headrace.store.jobs import cleanups, jobs
+from headrace.store.jobs.schema import cleanups as cleanup_rows
+from headrace.store.jobs.schema import job_secrets
 from headrace.store.key_change import change_key, forget_secrets, owners_of_secrets
-from headrace.store.keyring import GivenKeys, KeyFile, Keyring, SecretKey, own_file
 from headrace.store.migrate import prepare_store
-from headrace.store.schema import cleanups as cleanup_rows
-from headrace.store.schema import job_secrets
-from headrace.store.sealed import current_key_id
-from headrace.store.table_schema import catalog_secrets
+from headrace.store.tables.catalogs import NewCatalog, add, secrets_of
+from headrace.store.tables.schema import catalog_secrets
+from tests.coordinator.jobs.test_commands import with_secret
 from tests.coordinator.specs import SECRET
-from tests.coordinator.test_commands import with_secret
 from tests.fakes import FakeClock
 from tests.stores import KEY
 
@@ -90,7 +91,7 @@ def key_id(store: Engine) -> str | None:
 def check_readable(store: Engine) -> None:
     with reading(store) as conn:
         assert jobs.spec_and_secrets_of(conn, "j1")[1] == with_secret().secrets
-        assert cleanups.reach(conn, "i0#1")[1] == {"Jdbc-1.password": SECRET}
+        assert cleanups.spec_and_secrets_of(conn, "i0#1")[1] == {"Jdbc-1.password": SECRET}
         assert secrets_of(conn, "lake") == {"lake.token": SECRET}
 
 
@@ -307,8 +308,8 @@ def test_a_coordinator_that_was_not_given_the_new_key_may_not_lead(
     old = open_store(postgresql_url, keys=GivenKeys([KEY]))
     change_key(both)
     both.dispose()
-    hint = open_hint(old)
-    candidate = Candidate(old, hint, clock, holder="h", address="http://h:1", ttl_s=3.0)
+    hint = open_takeover_lock(old)
+    candidate = LeaderCandidate(old, hint, clock, holder="h", address="http://h:1", ttl_s=3.0)
     with pytest.raises(KeyRefused, match="does not hold it"):
         candidate.step()
     hint.release()
@@ -329,8 +330,8 @@ def test_a_key_file_that_can_not_be_used_any_more_is_a_key_that_is_missing(
         file.path.unlink()
     else:
         file.path.chmod(mode)
-    hint = open_hint(old)
-    candidate = Candidate(old, hint, clock, holder="h", address="http://h:1", ttl_s=3.0)
+    hint = open_takeover_lock(old)
+    candidate = LeaderCandidate(old, hint, clock, holder="h", address="http://h:1", ttl_s=3.0)
 
     with pytest.raises(KeyRefused, match=rf"under key {NEWER.id}, and secret key file") as refused:
         candidate.step()
@@ -349,8 +350,8 @@ def test_nobody_takes_the_lead_while_the_file_with_the_new_key_is_out_of_reach(
     new_id, _ = change_key(changing)
     changing.dispose()
     beside(old).rename(away := beside(old).with_name("away"))
-    hint = open_hint(old)
-    candidate = Candidate(old, hint, clock, holder="h", address="http://h:1", ttl_s=3.0)
+    hint = open_takeover_lock(old)
+    candidate = LeaderCandidate(old, hint, clock, holder="h", address="http://h:1", ttl_s=3.0)
 
     with pytest.raises(KeyRefused, match=f"under key {new_id}"):
         candidate.step()

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine, insert, update
 
-from headrace.model.cleanup import CleanupStep
-from headrace.store import cleanups, jobs
-from headrace.store.engine import is_sqlite, reading, writing
-from headrace.store.id_lookup import ID_DIGITS, IdKind, beginning_with
-from headrace.store.schema import cleanups as cleanup_rows
+from headrace.model.jobs.epoch import CleanupStep
+from headrace.store.core.engine import is_sqlite, reading, writing
+from headrace.store.jobs import cleanups, jobs
+from headrace.store.jobs.schema import cleanups as cleanup_rows
+from headrace.store.lookups import ID_DIGITS, IdKind, ids_with_prefix
 from tests.coordinator.specs import spec
 from tests.store.plans import heard_statements, plans, reads_all_of
 
@@ -74,7 +74,7 @@ def test_ids_that_were_made_are_found_by_their_beginning(store: Engine) -> None:
 
     with reading(store) as conn:
         found = {
-            asked: beginning_with(conn, IdKind.JOB, asked, most=10)
+            asked: ids_with_prefix(conn, IdKind.JOB, asked, most=10)
             for asked in ("ab12", chosen, MADE, "ab", "a", "b", "ab12-")
         }
     assert found == {
@@ -92,7 +92,7 @@ def test_ids_that_were_made_are_found_by_their_beginning(store: Engine) -> None:
 def test_an_id_is_looked_for_by_an_index(store: Engine, kind: IdKind) -> None:
     given_jobs(store, MADE)
     with reading(store) as conn, heard_statements(store) as heard:
-        beginning_with(conn, kind, "ab12", most=10)
+        ids_with_prefix(conn, kind, "ab12", most=10)
 
     [plan] = plans(store, heard)
     if is_sqlite(store):  # PostgreSQL's are in the order of some language

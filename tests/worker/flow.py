@@ -15,18 +15,19 @@ from pydantic import JsonValue
 
 from headrace.clock import SystemClock
 from headrace.connectors.connector import Committed, Mark, Staged
-from headrace.model.deadline import Moment
-from headrace.model.epoch import EpochAt
-from headrace.model.jobspec import EnvSpec, PipelineSpec, PluginSpec
+from headrace.model.jobs.epoch import EpochAt, Moment
+from headrace.model.jobs.spec import EnvSpec, PipelineSpec, PluginSpec
 from headrace.model.task import Claim, Lane, TaskKind
 from headrace.protocol.messages import (
     Acknowledged,
     Assignment,
     EpochPlanned,
+    PipelinePayload,
     Report,
+    Restore,
+    Slice,
     TaskEnded,
 )
-from headrace.protocol.payloads import PipelinePayload, Restore, Slice
 from headrace.worker.execution import Execution
 from headrace.worker.outbox import Outbox
 from headrace.worker.pipeline import Pipeline, Plugins

@@ -24,8 +24,8 @@ from headrace.protocol.messages import (
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import Execution, Run
 from headrace.worker.host import Host, Identity
+from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
-from headrace.worker.tending import Spark
 
 BOUND_S = 120.0  # for a state to come, also on a busy machine
 LOOK_S = 0.01
@@ -162,7 +162,9 @@ class Work:
 
 
 class Worker:
-    def __init__(self, leader: Leader, home: Path, *, comes_anew: bool = True) -> None:
+    def __init__(
+        self, leader: Leader, home: Path, *, may_replace_earlier_process: bool = True
+    ) -> None:
         self.leader, self.work, self.home = leader, Work(), home
         self.errors: list[BaseException] = []
         self.runs: dict[TaskKind, Run] = dict.fromkeys(TaskKind, self.work.run)
@@ -184,7 +186,7 @@ class Worker:
                 died_of=lambda: self.work.death,
             ),
             CLOCK,
-            comes_anew=comes_anew,
+            may_replace_earlier_process=may_replace_earlier_process,
         )
         self._thread = threading.Thread(target=self._main, daemon=True)
 

@@ -10,12 +10,11 @@ import pytest
 from py4j.protocol import Py4JError  # pyright: ignore[reportMissingTypeStubs]
 
 from headrace.model.task import Claim
-from headrace.protocol.messages import Acknowledged, EpochCompleted
-from headrace.protocol.payloads import Plan
+from headrace.protocol.messages import Acknowledged, EpochCompleted, EpochPlan
 from headrace.worker import execution as execution_module
-from headrace.worker.execution import Execution, Stopped
+from headrace.worker.execution import Execution, ExecutionStopped
+from headrace.worker.jvm_monitor import JvmMonitor, Spark
 from headrace.worker.outbox import Outbox
-from headrace.worker.tending import Spark, Tending
 from tests.worker.leader import BOUND_S, Leader, Worker, assignment, eventually, given
 
 FIRST = Claim("t", 1)
@@ -30,10 +29,10 @@ class Bench:
         self.rows: int | None = None
         self.finished: tuple[int, int] = (-1, 0)
         self.looks = 0
-        self.tending = Tending(
+        self.tending = JvmMonitor(
             Spark(self._alive, lambda _: None, lambda _: self.rows, lambda _: self.finished),
             lambda: [self.execution],
-            died=lambda: None,
+            on_death=lambda: None,
         )
 
     def _alive(self) -> bool:
@@ -44,7 +43,7 @@ class Bench:
         """Let Spark be asked from now on, all of it."""
         before = self.looks
         for more in (1, 2):
-            self.tending.look_soon()
+            self.tending.check_soon()
             eventually(lambda more=more: self.looks >= before + more)
 
     def acknowledge(self) -> None:
@@ -71,9 +70,9 @@ def grows(execution: Execution, times: int = 3) -> None:
 def test_each_step_is_a_sign_of_life_also_when_it_is_the_same_step(bench: Bench) -> None:
     seen = {bench.execution.activity}
     for _ in range(3):
-        bench.execution.says("running", epoch=1)
+        bench.execution.set_progress("running", epoch=1)
         seen.add(bench.execution.activity)
-        bench.execution.commits(1)
+        bench.execution.set_committing(1)
         seen.add(bench.execution.activity)
 
     assert len(seen) == 7
@@ -88,7 +87,7 @@ def test_waiting_on_purpose_is_a_sign_of_life_for_as_long_as_it_lasts(
     stopped = threading.Event()
 
     def waits() -> None:
-        with pytest.raises(Stopped):
+        with pytest.raises(ExecutionStopped):
             getattr(bench.execution, pause)(1000.0)
         stopped.set()
 
@@ -104,10 +103,10 @@ def test_waiting_for_a_coordinator_that_is_away_is_a_sign_of_life(bench: Bench) 
     execution, done = bench.execution, threading.Event()
 
     def reports() -> None:
-        proposed = execution.propose(1, Plan(slices={}, now_ms=1))
+        proposed = execution.propose(1, EpochPlan(slices={}, now_ms=1))
         with pytest.raises(ValueError, match="slices"):  # the made-up leader grants no plan
-            execution.granted(proposed)
-        execution.prepared(execution.prepare(1, {}))
+            execution.granted_plan(proposed)
+        execution.wait_until_prepared(execution.prepare(1, {}))
         execution.complete(
             EpochCompleted(
                 seq=0, claim=FIRST, epoch=1, positions={}, rows_in=0, rows_out=0, commits={}
@@ -125,7 +124,7 @@ def test_waiting_for_a_coordinator_that_is_away_is_a_sign_of_life(bench: Bench) 
 
 @pytest.mark.req("D5")
 def test_a_finished_spark_task_is_a_sign_of_life_whatever_the_step(bench: Bench) -> None:
-    bench.execution.says("committing", epoch=1)
+    bench.execution.set_progress("committing", epoch=1)
     bench.tending.start()
     bench.look()
     before = bench.execution.activity
@@ -141,7 +140,7 @@ def test_a_finished_spark_task_is_a_sign_of_life_whatever_the_step(bench: Bench)
 
 @pytest.mark.req("D5")
 def test_rows_that_spark_counts_are_a_sign_of_life(bench: Bench) -> None:
-    bench.execution.says("running", epoch=1)
+    bench.execution.set_progress("running", epoch=1)
     bench.tending.start()
     bench.rows = 5
     bench.look()
@@ -209,7 +208,7 @@ def test_a_spark_that_is_stopped_at_the_end_has_not_died() -> None:
         return False
 
     spark = Spark(stopped_meanwhile, lambda _: None, lambda _: None, lambda _: (-1, 0))
-    tending = Tending(spark, list[Execution], died=died.set)
+    tending = JvmMonitor(spark, list[Execution], on_death=died.set)
     tending.start()
     assert looked.wait(BOUND_S)
     eventually(lambda: "tending" not in {thread.name for thread in threading.enumerate()})
@@ -228,7 +227,7 @@ def test_a_spark_that_can_not_be_asked_whether_it_lives_has_died(error: Exceptio
         raise error
 
     spark = Spark(gone, lambda _: None, lambda _: None, lambda _: (-1, 0))
-    tending = Tending(spark, list[Execution], died=died.set)
+    tending = JvmMonitor(spark, list[Execution], on_death=died.set)
     tending.start()
 
     assert died.wait(BOUND_S)

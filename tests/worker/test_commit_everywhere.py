@@ -9,10 +9,15 @@ from typing import Any
 import pytest
 
 from headrace.errors import Refused, Unavailable
-from headrace.model.deadline import Moment
-from headrace.model.epoch import EpochAt, EpochStatus
-from headrace.protocol.messages import EpochCompleted, EpochPrepared
-from headrace.protocol.payloads import OpenEpoch, Plan, Restore, Slice
+from headrace.model.jobs.epoch import EpochAt, EpochStatus, Moment
+from headrace.protocol.messages import (
+    EpochCompleted,
+    EpochPlan,
+    EpochPrepared,
+    OpenEpoch,
+    Restore,
+    Slice,
+)
 from tests.worker.flow import CLOCK, Flow, Lists, Numbers
 from tests.worker.leader import eventually
 
@@ -21,7 +26,7 @@ def left(epoch: int, *sinks: str) -> OpenEpoch:
     """Prepared by an execution that is gone."""
     part = Slice(data=[0, 1], after=1, rows=1)
     handles: Any = {name: {"handle": [epoch], "rows": 1} for name in sinks}
-    plan = Plan(slices={"source": part}, now_ms=0)
+    plan = EpochPlan(slices={"source": part}, now_ms=0)
     return OpenEpoch(epoch=epoch, status=EpochStatus.PREPARED, plan=plan, handles=handles)
 
 

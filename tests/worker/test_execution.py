@@ -17,9 +17,10 @@ from headrace.protocol.messages import (
     PAYLOAD_BYTES_MAX,
     REPORT_BYTES_PER_SYNC_MAX,
     Acknowledged,
+    EpochPlan,
+    Slice,
     TaskEnded,
 )
-from headrace.protocol.payloads import Plan, Slice
 from headrace.worker.execution import ERROR_CHARACTERS_MAX, Execution
 from headrace.worker.outbox import Outbox
 from tests.worker.leader import BOUND_S, assignment
@@ -182,21 +183,23 @@ def test_a_task_that_is_stopped_silently_says_nothing(bench: Bench) -> None:
 
 
 def test_the_plan_that_comes_back_is_the_one_to_run(bench: Bench) -> None:
-    granted: list[Plan] = []
+    granted: list[EpochPlan] = []
 
     def run(execution: Execution) -> None:
-        granted.append(execution.granted(execution.propose(1, Plan(slices={}, now_ms=222))))
+        granted.append(
+            execution.granted_plan(execution.propose(1, EpochPlan(slices={}, now_ms=222)))
+        )
 
     answer_first(bench, run, Acknowledged(seq=1, held=True, plan={"slices": {}, "now_ms": 111}))
 
-    assert granted == [Plan(slices={}, now_ms=111)]
+    assert granted == [EpochPlan(slices={}, now_ms=111)]
 
 
 def test_a_lost_claim_ends_the_work_before_anything_is_committed(bench: Bench) -> None:
     committed: list[bool] = []
 
     def run(execution: Execution) -> None:
-        execution.prepared(execution.prepare(1, {}))
+        execution.wait_until_prepared(execution.prepare(1, {}))
         committed.append(True)
 
     answer_first(bench, run, Acknowledged(seq=1, held=False))
@@ -215,7 +218,7 @@ def test_what_is_too_large_to_be_recorded_is_refused_before_it_is_posted(
 
     def run(execution: Execution) -> None:
         if what == "plan":
-            execution.propose(3, Plan(slices={"s": Slice(data=large, after=1)}, now_ms=0))
+            execution.propose(3, EpochPlan(slices={"s": Slice(data=large, after=1)}, now_ms=0))
         else:
             execution.prepare(3, {"Iceberg-1": large})
 

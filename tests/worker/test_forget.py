@@ -12,16 +12,14 @@ import pytest
 from headrace.clock import SystemClock
 from headrace.connectors.connector import Mark, Setting
 from headrace.errors import Refused, Unavailable
-from headrace.model.epoch import COMMIT_DEADLINE_S, EpochAt
-from headrace.model.jobspec import EnvSpec, PipelineSpec, PluginSpec
+from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, EpochAt
+from headrace.model.jobs.spec import EnvSpec, PipelineSpec, PluginSpec
 from headrace.model.task import Claim, Lane, TaskKind
-from headrace.protocol.messages import Assignment, TaskEnded
-from headrace.protocol.payloads import ForgetPayload, PipelinePayload
+from headrace.protocol.messages import Assignment, ForgetPayload, PipelinePayload, TaskEnded
 from headrace.worker import runner as runner_module
 from headrace.worker.execution import Execution
 from headrace.worker.outbox import Outbox
-from headrace.worker.runner import Runner
-from headrace.worker.settings import settings_for
+from headrace.worker.runner import Runner, settings_for
 from tests.worker.leader import BOUND_S, CLOCK, Leader, at_work, given
 
 SOURCES = (PluginSpec(name="S", plugin="FakeSource"),)

@@ -10,17 +10,9 @@ from headrace.errors import SparkDied
 from headrace.model.task import Claim, FailureCause, Lane, TaskKind
 from headrace.protocol.messages import TaskEnded
 from headrace.worker import host as host_module
-from headrace.worker import tending as tending_module
+from headrace.worker import jvm_monitor as tending_module
 from headrace.worker.execution import Execution
-from tests.worker.leader import (
-    BOUND_S,
-    Leader,
-    Worker,
-    assignment,
-    at_work,
-    eventually,
-    given,
-)
+from tests.worker.leader import BOUND_S, Leader, Worker, assignment, at_work, eventually, given
 
 FIRST, SECOND = Claim("t", 1), Claim("t", 2)
 
@@ -276,7 +268,7 @@ def test_what_fails_under_a_dead_jvm_was_lost_with_it_and_the_worker_takes_nothi
     leader: Leader, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An execution meets the broken pipe before anybody has looked at the JVM."""
-    monkeypatch.setattr(tending_module, "TEND_INTERVAL_S", BOUND_S)
+    monkeypatch.setattr(tending_module, "JVM_POLL_INTERVAL_S", BOUND_S)
 
     def broken(execution: Execution) -> None:
         worker.work.started.append(execution.id)

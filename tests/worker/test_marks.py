@@ -10,10 +10,17 @@ import pytest
 
 from headrace.connectors.connector import Mark, check_given_up, check_spender
 from headrace.errors import Refused, StoreOlderThanTarget, Unavailable
-from headrace.model.epoch import EpochAt, EpochStatus
+from headrace.model.jobs.epoch import EpochAt, EpochStatus
 from headrace.model.task import FailureCause
-from headrace.protocol.messages import EpochCompleted, EpochPlanned
-from headrace.protocol.payloads import OpenEpoch, Plan, Restore, Settled, Slice
+from headrace.protocol.messages import (
+    EpochCompleted,
+    EpochPlan,
+    EpochPlanned,
+    OpenEpoch,
+    Restore,
+    SettleResult,
+    Slice,
+)
 from headrace.worker.sinks import failure_of
 from tests.worker.flow import Flow, Lists, Numbers
 
@@ -25,7 +32,10 @@ def left(epoch: int, status: EpochStatus) -> OpenEpoch:
     part = Slice(data=[epoch - 1, epoch], after=epoch, rows=1)
     handles: Any = {"sink": {"handle": [epoch - 1], "rows": 1}} if status is PREPARED else None
     return OpenEpoch(
-        epoch=epoch, status=status, plan=Plan(slices={"source": part}, now_ms=0), handles=handles
+        epoch=epoch,
+        status=status,
+        plan=EpochPlan(slices={"source": part}, now_ms=0),
+        handles=handles,
     )
 
 
@@ -279,7 +289,7 @@ def test_settling_goes_on_where_nothing_can_be_spent_twice(
 
     end = Flow(tmp_path, [Numbers()], [sink]).run(after(1, *was_open), settle=True)
 
-    settled = Settled.model_validate(end.result)
+    settled = SettleResult.model_validate(end.result)
     assert [done.epoch for done in settled.completed] == [2]
     assert settled.aborted == (3,)
 

@@ -86,7 +86,7 @@ def test_an_end_outlives_its_process_and_the_next_one_says_it(tmp_path: Path) ->
     after = opened(tmp_path, "after")
 
     assert said(after) == [Claim("t", 1), Claim("t", 2)]
-    assert after.unsaid_ends() == [report.claim for report in after.pending(100)]
+    assert after.unacknowledged_ends() == [report.claim for report in after.pending(100)]
     assert not (tmp_path / "dead").exists()
     acknowledge(after)
     after.close()
@@ -169,7 +169,7 @@ def test_reports_are_said_oldest_first_and_no_more_than_asked_for(tmp_path: Path
         outbox.post(end(Claim("t", attempt)))
 
     assert [report.seq for report in outbox.pending(3)] == [1, 2, 3]
-    assert len(outbox.unsaid_ends()) == 5
+    assert len(outbox.unacknowledged_ends()) == 5
 
 
 def test_closing_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_an_end_that_the_disk_refuses_is_said_all_the_same(
 
     outbox.post(end())
 
-    assert said(outbox) == outbox.unsaid_ends() == [CLAIM]
+    assert said(outbox) == outbox.unacknowledged_ends() == [CLAIM]
     assert "end not kept on disk" in caplog.text
     acknowledge(outbox)
     outbox.close()

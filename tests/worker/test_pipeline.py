@@ -11,10 +11,18 @@ import pytest
 from pydantic import JsonValue
 
 from headrace.errors import Refused
-from headrace.model.epoch import EpochStatus
-from headrace.model.jobspec import PipelineSpec, PluginSpec
-from headrace.protocol.messages import EpochCompleted, EpochPlanned, EpochPrepared
-from headrace.protocol.payloads import OpenEpoch, Plan, Restore, Settled, Slice
+from headrace.model.jobs.epoch import EpochStatus
+from headrace.model.jobs.spec import PipelineSpec, PluginSpec
+from headrace.protocol.messages import (
+    EpochCompleted,
+    EpochPlan,
+    EpochPlanned,
+    EpochPrepared,
+    OpenEpoch,
+    Restore,
+    SettleResult,
+    Slice,
+)
 from headrace.worker.execution import Execution
 from headrace.worker.pipeline import writes_what_it_reads
 from tests.worker.flow import Counted, Flow, Lists, Numbers
@@ -27,7 +35,10 @@ def left(epoch: int, status: EpochStatus, first: int, end: int) -> OpenEpoch:
     staged: Any = {"sink": {"handle": list(range(first, end)), "rows": end - first}}
     handles = staged if status is EpochStatus.PREPARED else None
     return OpenEpoch(
-        epoch=epoch, status=status, plan=Plan(slices={"source": part}, now_ms=0), handles=handles
+        epoch=epoch,
+        status=status,
+        plan=EpochPlan(slices={"source": part}, now_ms=0),
+        handles=handles,
     )
 
 
@@ -269,7 +280,7 @@ def test_settling_finishes_what_is_prepared_and_aborts_what_is_planned(tmp_path:
 
     end = flow.run(Restore(epoch=1, positions={"source": 1}, open=was_open), settle=True)
 
-    settled = Settled.model_validate(end.result)
+    settled = SettleResult.model_validate(end.result)
     assert [(done.epoch, done.positions) for done in settled.completed] == [(2, {"source": 2})]
     assert settled.aborted == (3,)
     assert sink.did == [("commit", 2), ("sweep", 2), ("abort", 3)]

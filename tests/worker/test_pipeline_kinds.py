@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from headrace.errors import Refused
-from headrace.model.epoch import EpochStatus
-from headrace.protocol.messages import EpochCompleted, EpochPlanned, EpochPrepared
-from headrace.protocol.payloads import OpenEpoch, Plan, Restore
+from headrace.model.jobs.epoch import EpochStatus
+from headrace.protocol.messages import (
+    EpochCompleted,
+    EpochPlan,
+    EpochPlanned,
+    EpochPrepared,
+    OpenEpoch,
+    Restore,
+)
 from tests.worker.flow import Flow, Frame, Lists, Numbers
 from tests.worker.leader import eventually
 from tests.worker.test_pipeline import left
@@ -38,7 +44,7 @@ def test_save_modes_are_done_before_any_epoch_is_planned(tmp_path: Path) -> None
 def test_save_modes_that_were_surveyed_are_done_from_what_was_recorded(tmp_path: Path) -> None:
     sink = Lists(opens=True)
     handles: Any = {"sink": {"handle": "surveyed", "rows": 0}}
-    plan = Plan(slices={}, now_ms=0)
+    plan = EpochPlan(slices={}, now_ms=0)
     was_open = OpenEpoch(epoch=0, status=EpochStatus.PREPARED, plan=plan, handles=handles)
 
     end = Flow(tmp_path, [Numbers()], [sink]).run(Restore(epoch=-1, open=(was_open,)))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import Refused
-from headrace.model.jobspec import REDACTED, EnvSpec, PipelineSpec, PluginSpec
-from headrace.protocol.payloads import PipelinePayload, Restore
-from headrace.worker.settings import settings_for
+from headrace.model.jobs.spec import REDACTED, EnvSpec, PipelineSpec, PluginSpec
+from headrace.protocol.messages import PipelinePayload, Restore
+from headrace.worker.runner import settings_for
 
 WAY = {"driver": "org.postgresql.Driver", "user": "u", "url": REDACTED, "password": REDACTED}
 SOURCE = PluginSpec(name="Jdbc-1", plugin="Jdbc", options={**WAY, "query": "q"}, output="t")

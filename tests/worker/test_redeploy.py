@@ -198,8 +198,8 @@ def test_the_ends_that_are_remembered_have_a_limit(
     taken = [Acknowledged(seq=report.seq, held=True) for report in outbox.pending(100)]
     outbox.acknowledge(taken)
 
-    outbox.say_end_again(Claim("t", 9))
-    outbox.say_end_again(Claim("t", 0))
+    outbox.report_end_again(Claim("t", 9))
+    outbox.report_end_again(Claim("t", 0))
 
     kept, forgotten = outbox.pending(100)
     assert isinstance(kept, TaskEnded)

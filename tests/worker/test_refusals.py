@@ -7,22 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from headrace.containers.worker_command import DRIVER_MEMORY
+from headrace.containers.container import DRIVER_MEMORY
 from headrace.errors import LaunchOver, Refused, Unauthorized
 from headrace.model.task import Claim
 from headrace.protocol.messages import TaskEnded
 from headrace.worker import host as host_module
 from headrace.worker.execution import Execution
-from headrace.worker.identity import Identity, memory_mb
-from tests.worker.leader import (
-    BOUND_S,
-    Leader,
-    Worker,
-    assignment,
-    at_work,
-    eventually,
-    given,
-)
+from headrace.worker.host import Identity, memory_mb
+from tests.worker.leader import BOUND_S, Leader, Worker, assignment, at_work, eventually, given
 
 FIRST, SECOND, THIRD = (Claim("t", attempt) for attempt in (1, 2, 3))
 
@@ -101,7 +93,7 @@ def test_a_worker_that_is_the_only_process_of_its_launch_ends_at_once(
     taken: Leader, tmp_path: Path
 ) -> None:
     """Another machine started the same launch, and nobody waits there for a pod."""
-    second = Worker(taken, tmp_path, comes_anew=False)
+    second = Worker(taken, tmp_path, may_replace_earlier_process=False)
 
     second.start()
     eventually(lambda: second.errors)

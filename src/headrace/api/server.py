@@ -1,4 +1,4 @@
-"""A coordinator process: a socket, the application, and a stop that hands over at once."""
+"""A coordinator process: its socket, the application, and a stop that hands over its lease."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from typing import Any
 import uvicorn
 
 from headrace.api.app import make_app
-from headrace.api.auth import is_loopback
 from headrace.api.connections import (
     BoundedHttp,
     ConnectionLimits,
@@ -24,30 +23,31 @@ from headrace.api.connections import (
     connections_max,
     files_allowed,
 )
+from headrace.api.guard import is_loopback
 from headrace.clock import SystemClock
-from headrace.coordinator.options import Options
+from headrace.coordinator.context import CoordinatorSettings
 from headrace.coordinator.service import Coordinator
 from headrace.errors import BadSetting, PortInUse
 from headrace.model.ids import RandomIds
 
 log = logging.getLogger(__name__)
 
-# Longer than a worker's longest silence, or its kept connections die under it.
+# Longer than a worker is ever silent, or its kept connections would be closed under it.
 KEEP_ALIVE_S = 75
 GRACEFUL_STOP_S = 3
 BACKLOG = 1024
-COLLECT_AFTER = (20_000, 20, 20)  # new objects, then collections of the younger generations
+GC_THRESHOLDS = (20_000, 20, 20)  # new objects, then collections of each younger generation
 
 
 class CoordinatorServer(uvicorn.Server):
-    """On the first signal the lease is handed over, before connections are waited for."""
+    """On the first signal the lease is handed over, before it waits for connections to end."""
 
     def __init__(
         self, coordinator: Coordinator, token: str | None, limits: ConnectionLimits
     ) -> None:
         address = coordinator.options.address
-        all_of_them = Connections(limits, coordinator.metrics, token=token, address=address)
-        http: Any = partial(BoundedHttp, connections=all_of_them)  # called as its class would be
+        connections = Connections(limits, coordinator.metrics, token=token, address=address)
+        http: Any = partial(BoundedHttp, connections=connections)  # called in place of the class
         super().__init__(
             uvicorn.Config(
                 make_app(coordinator, token=token),
@@ -67,15 +67,15 @@ class CoordinatorServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002
         self._coordinator.begin_stop()
-        self._coordinator.bell.ring_all()
-        # The first signal asks, the second insists. Not the inherited way, which raises the
-        # signal again at the end, so that a clean stop would look like a death.
+        self._coordinator.notifier.wake_all()
+        # The first signal stops gracefully, the second at once. The inherited handler would raise
+        # the signal again at the end, and a clean stop would look like a death by signal.
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
 def serve_coordinator(
-    options: Options,
+    options: CoordinatorSettings,
     bind: str,
     token: str | None,
     *,
@@ -84,7 +84,7 @@ def serve_coordinator(
 ) -> None:
     """Serve until SIGTERM or SIGINT. Raises before it serves when it can't.
 
-    The address in `options` is found here: the port may be free to choose.
+    The address in `options` is filled in here, because port 0 takes a free port.
     """
     host, port = _parse_bind(bind)
     if token is None and not is_loopback(host):
@@ -94,27 +94,27 @@ def serve_coordinator(
         )
     with _listen(host, port) as sock:
         address = advertise or _address(host, sock)
-        # Workers that we start must find us, and have been told of the others if there are any.
+        # Workers that we start must find us, unless all coordinators were named.
         groups = replace(options.groups, coordinators=options.groups.coordinators or (address,))
-        told = replace(options, address=address, groups=groups)
-        coordinator = Coordinator(told, SystemClock(), RandomIds())
+        with_address = replace(options, address=address, groups=groups)
+        coordinator = Coordinator(with_address, SystemClock(), RandomIds())
         if address_file is not None:
-            _write(address_file, address)
+            _write_atomically(address_file, address)
         limits = ConnectionLimits(connections_max(files_allowed()))
         log.info("coordinator serves", extra={"address": address, "connections_max": limits.most})
         server = CoordinatorServer(coordinator, token, limits)
-        _spare_the_collector()
+        _freeze_garbage_collector()
         server.run(sockets=[sock])
 
 
-def _spare_the_collector() -> None:
-    """What was imported stays for ever, so the collector need not look at it again and again.
+def _freeze_garbage_collector() -> None:
+    """Exempt all imported objects from garbage collection: they live as long as the process.
 
-    It took a tenth of the time of a busy coordinator.
+    Collecting them again and again took a tenth of the time of a busy coordinator.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _parse_bind(bind: str) -> tuple[str, int]:
@@ -147,8 +147,8 @@ def _address(host: str, sock: socket.socket) -> str:
     return f"http://{shown}:{sock.getsockname()[1]}"
 
 
-def _write(path: Path, text: str) -> None:
-    """All of it or nothing: whoever waits for the file must not read half of it."""
+def _write_atomically(path: Path, text: str) -> None:
+    """Write all or nothing: whoever waits for the file must not read half of it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_text(text)
     temporary.replace(path)

@@ -1,4 +1,4 @@
-"""What people see of catalogs, lake tables and their processes."""
+"""Views of catalogs, lake tables, their processes and blockers, and what explains a table."""
 
 from __future__ import annotations
 
@@ -9,21 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
-from headrace.coordinator.tables.explain import Explanation
-from headrace.coordinator.tables.standing import progress_of, read_measured
-from headrace.model.tables.backoff import left_out
-from headrace.model.tables.settings import property_of
-from headrace.model.tables.status import ProcessStatus
-from headrace.model.task import TaskStatus
-from headrace.protocol.tables import GainTold, Pending, Planned, Summary
-from headrace.store import blockers, lake, lake_lists, processes, table_tasks, workers
-from headrace.store.blockers import Blocker
-from headrace.store.catalogs import Catalog
-from headrace.store.lake_lists import Measured
-from headrace.store.lake_rows import LakeTable
-from headrace.store.processes import Process
-from headrace.store.tasks import Task
-from headrace.views_tables import (
+from headrace.client.tables import (
     BlockerView,
     CatalogView,
     DryPlanView,
@@ -33,14 +19,29 @@ from headrace.views_tables import (
     ProcessView,
     TableView,
 )
+from headrace.coordinator.tables.explain import Explanation
+from headrace.coordinator.tables.obstacles import progress_of, read_measured
+from headrace.model.tables.schedule import left_out
+from headrace.model.tables.settings import property_of
+from headrace.model.tables.status import ProcessStatus
+from headrace.model.task import TaskStatus
+from headrace.protocol.tables import Pending, PlanGain, Planned, Summary
+from headrace.store.tables import lake_tables, processes, table_tasks
+from headrace.store.tables.catalogs import Catalog
+from headrace.store.tables.lake_tables import Blocker, LakeTable, TableMeasures
+from headrace.store.tables.processes import Process
+from headrace.store.tasks import workers
+from headrace.store.tasks.tasks import Task
 
 
 def catalog_view(
-    catalog: Catalog, *, tables: int, manned: bool = True, changed: bool | None = None
+    catalog: Catalog, *, tables: int, has_workers: bool = True, changed: bool | None = None
 ) -> CatalogView:
-    """Its secrets stand elsewhere in the store, and are redacted in its properties. `manned`:
-    whether its group has workers."""
-    alone = f"a worker of its group {catalog.group!r}, which has none"
+    """Secrets are kept elsewhere in the store, and are redacted in its properties.
+
+    `has_workers`: whether there are workers in its group.
+    """
+    lacking = f"a worker of its group {catalog.group!r}, which has none"
     return CatalogView(
         name=catalog.name,
         type=catalog.type,
@@ -54,37 +55,39 @@ def catalog_view(
         discovered_at_ms=catalog.discovered_at_ms,
         due_at_ms=catalog.due_at_ms,
         looking=catalog.task_id is not None,
-        waits_for=None if manned else alone,
+        waits_for=None if has_workers else lacking,
         failures=catalog.failures,
         error=catalog.error,
         changed=changed,
     )
 
 
-def table_views(conn: Connection, found: Sequence[LakeTable]) -> tuple[TableView, ...]:
-    """For a list: without what only one table is asked for."""
-    measured = lake_lists.measured(conn, [table.id for table in found])
-    return tuple(_table_view(table, measured.get(table.id, Measured())) for table in found)
+def table_views(conn: Connection, tables: Sequence[LakeTable]) -> tuple[TableView, ...]:
+    """Tables for a list: without what is only shown of a single table."""
+    measured = lake_tables.measured(conn, [table.id for table in tables])
+    return tuple(_table_view(table, measured.get(table.id, TableMeasures())) for table in tables)
 
 
 def table_view(
     conn: Connection, table: LakeTable, *, now_ms: int, changed: bool | None = None
 ) -> TableView:
-    measured = Measured(lake.pending_of(conn, table.id), lake.summary_of(conn, table.id))
+    measured = TableMeasures(
+        lake_tables.pending_of(conn, table.id), lake_tables.summary_of(conn, table.id)
+    )
     process = processes.running_of(conn, table.id)
-    held = blockers.of(conn, table.id, now_ms=now_ms)
+    held = lake_tables.blockers_of(conn, table.id, now_ms=now_ms)
     return _table_view(
         table,
         measured,
         process=process_view(conn, process) if process is not None else None,
-        flaws=tuple(lake.flaws_of(conn, table.id)),
-        left_out=tuple(sorted(left_out(lake.file_failures_of(conn, table.id)))),
+        flaws=tuple(lake_tables.flaws_of(conn, table.id)),
+        left_out=tuple(sorted(left_out(lake_tables.file_failures_of(conn, table.id)))),
         blockers=tuple(map(blocker_view, held)),
         changed=changed,
     )
 
 
-def _table_view(table: LakeTable, measured: Measured, **more: Any) -> TableView:
+def _table_view(table: LakeTable, measured: TableMeasures, **more: Any) -> TableView:
     pending, summary = read_measured(measured)
     return TableView(
         identifier=table.identifier,
@@ -104,12 +107,12 @@ def _table_view(table: LakeTable, measured: Measured, **more: Any) -> TableView:
         optimized_at_ms=table.optimized_at_ms,
         failures=table.failures,
         error=table.error,
-        **_summed(summary),
+        **_summary_fields(summary),
         **more,
     )
 
 
-def _summed(summary: Summary | None) -> Mapping[str, Any]:
+def _summary_fields(summary: Summary | None) -> Mapping[str, Any]:
     if summary is None:
         return {}
     return {
@@ -160,14 +163,14 @@ def process_view(conn: Connection, process: Process) -> ProcessView:
         ended_at_ms=process.ended_at_ms,
         files_after=result.get("files_after"),
         bytes_after=result.get("bytes_after"),
-        **_gained(plan.get("gain")),
+        **_gain_fields(plan.get("gain")),
     )
 
 
-def _gained(told: object) -> Mapping[str, int]:
-    """As it was planned. What can't be read of another version's plan is not told."""
+def _gain_fields(stored: object) -> Mapping[str, int]:
+    """The gain as it was planned; empty when another version wrote a plan that can't be read."""
     try:
-        gain = GainTold.model_validate(told)
+        gain = PlanGain.model_validate(stored)
     except ValidationError:
         return {}
     return {
@@ -196,7 +199,7 @@ def explanation_view(identifier: str, explanation: Explanation) -> ExplanationVi
             FindingView(
                 about=each.about,
                 verdict=each.verdict,
-                said=each.said,
+                said=each.text,
                 measured=each.measured,
                 threshold=each.threshold,
                 property=each.property,
@@ -208,37 +211,37 @@ def explanation_view(identifier: str, explanation: Explanation) -> ExplanationVi
 
 
 def dry_plan_view(conn: Connection, identifier: str, task: Task) -> DryPlanView:
-    told = table_tasks.result(conn, task.id) if task.status is TaskStatus.SUCCESS else None
+    stored = table_tasks.result(conn, task.id) if task.status is TaskStatus.SUCCESS else None
     return DryPlanView(
         task=task.id,
         table=identifier,
         status=task.status,
         waits_for=_waits_for(conn, task),
         error=task.error,
-        **(_planned(Planned.model_validate(told)) if told is not None else {}),
+        **(_plan_fields(Planned.model_validate(stored)) if stored is not None else {}),
     )
 
 
 def _waits_for(conn: Connection, task: Task) -> str | None:
     if task.status is not TaskStatus.PLANNED:
         return None
-    there = workers.slots_by_group(conn)
-    none = "" if there.get(task.group) else ", which has none"
-    return f"a worker of group {task.group!r}{none}"
+    slots = workers.slots_by_group(conn)
+    suffix = "" if slots.get(task.group) else ", which has none"
+    return f"a worker of group {task.group!r}{suffix}"
 
 
-def _planned(found: Planned) -> Mapping[str, Any]:
-    bins = [each for task in found.tasks for each in task]
+def _plan_fields(planned: Planned) -> Mapping[str, Any]:
+    bins = [each for task in planned.tasks for each in task]
     files: Counter[str] = Counter()
     for each in bins:
         files[each.partition] += len(each.paths)
-    gain = found.gain.model_dump(exclude={"benefit"}) if found.gain is not None else {}
+    gain = planned.gain.model_dump(exclude={"benefit"}) if planned.gain is not None else {}
     return {
-        "type": found.type,
-        "reason": found.reason,
+        "type": planned.type,
+        "reason": planned.reason,
         "partitions": dict(files.most_common()),
-        "tasks": len(found.tasks),
-        "partitions_left": found.left,
-        "left_out": found.left_out,
+        "tasks": len(planned.tasks),
+        "partitions_left": planned.left,
+        "left_out": planned.left_out,
         **gain,
     }

@@ -1,0 +1,1 @@
+"""The command line: commands for people and programs, which ask coordinators or start them."""

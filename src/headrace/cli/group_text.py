@@ -1,15 +1,15 @@
-"""What commands about groups, workers and resources say, in lines and tables."""
+"""How groups, workers and resources are shown, in tables and in lines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from headrace.cli.summary import moment, table_of
-from headrace.model.groups.properties import launch_properties, table_defaults
-from headrace.model.measures import count, span
-from headrace.views import WorkerView
-from headrace.views_groups import DrainView, GivenUpView, GroupView, ResourceView
+from headrace.cli.jobs.text import moment, table_of
+from headrace.client.groups import DrainView, GivenUpView, GroupView, ResourceView
+from headrace.client.views import WorkerView
+from headrace.model.groups import launch_properties, table_defaults
+from headrace.model.text import count, span
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -57,16 +57,16 @@ def workers_table(views: Sequence[WorkerView], *, now_ms: int) -> Table:
 
 def about_group(view: GroupView, *, now_ms: int) -> Sequence[str]:
     removing = ", being removed" if view.removing else ""
-    said = [f"{view.name}: workers of container {view.container}{removing}"]
-    said += [_line(label, text) for label, text in _facts(view)]
-    said += _pairs(view.properties)
+    lines = [f"{view.name}: workers of container {view.container}{removing}"]
+    lines += [_line(label, text) for label, text in _facts(view)]
+    lines += _pairs(view.properties)
     for resource in view.resources:
-        said += _indented(about_resource(resource, now_ms=now_ms))
+        lines += _indented(about_resource(resource, now_ms=now_ms))
     by_hand = [each for each in view.workers if each.resource is None]
     for worker in by_hand:
-        said.append(f"{INDENT}worker {worker.id}: {_held(worker)}; {worker.next}")
-    said += [f"{INDENT}{_gone(each, now_ms)}" for each in view.given_up]
-    return said
+        lines.append(f"{INDENT}worker {worker.id}: {_slots_held(worker)}; {worker.next}")
+    lines += [f"{INDENT}{_given_up_line(each, now_ms)}" for each in view.given_up]
+    return lines
 
 
 def _facts(view: GroupView) -> Iterator[tuple[str, str]]:
@@ -81,7 +81,7 @@ def _facts(view: GroupView) -> Iterator[tuple[str, str]]:
 
 
 def _floor(view: GroupView) -> str:
-    """The wanted value stands first, as it was asked for; the effective one beside it."""
+    """The wanted floor as it was set; beside it the effective one, where that differs."""
     if view.effective_parallelism == view.min_parallelism:
         return str(view.min_parallelism)
     return f"{view.min_parallelism}, effective {view.effective_parallelism}"
@@ -102,27 +102,27 @@ def about_resource(view: ResourceView, *, now_ms: int) -> Sequence[str]:
     state = "has its worker" if view.worker else view.step
     if view.orphaned_since_ms is not None and not view.worker:
         state = f"without a worker for {span(now_ms - view.orphaned_since_ms)}"
-    said = [
+    lines = [
         f"resource {view.id}: {count(view.threads, 'thread')}, launch {view.launch} in "
         f"{view.container}, {state}",
         _line("next", view.next),
     ]
     if view.worker:
-        said.append(_line("worker", view.worker))
+        lines.append(_line("worker", view.worker))
     if view.error:
         first, *more = view.error.splitlines()
-        said.append(_line("status", first))
-        said += [_line("", line) for line in more]
+        lines.append(_line("status", first))
+        lines += [_line("", line) for line in more]
     if view.started_at_ms is not None:
-        said.append(_line("started", moment(view.started_at_ms)))
+        lines.append(_line("started", moment(view.started_at_ms)))
     if view.launch > 1 and view.launched_at_ms is not None:
-        said.append(_line("again", moment(view.launched_at_ms)))
-    return said
+        lines.append(_line("again", moment(view.launched_at_ms)))
+    return lines
 
 
 def about_worker(view: WorkerView, *, now_ms: int) -> Sequence[str]:
-    said = [
-        f"{view.id}: worker of group {view.group}, {_held(view)}",
+    lines = [
+        f"{view.id}: worker of group {view.group}, {_slots_held(view)}",
         _line("next", view.next),
         _line("where", f"process {view.pid} on {view.host}, Spark {view.spark_application}"),
         _line("version", view.version),
@@ -131,10 +131,10 @@ def about_worker(view: WorkerView, *, now_ms: int) -> Sequence[str]:
         _line("seen", f"{span(now_ms - view.seen_at_ms)} ago"),
     ]
     if view.drain_since_ms:
-        said.append(_line("draining", f"for {span(now_ms - view.drain_since_ms)}"))
+        lines.append(_line("draining", f"for {span(now_ms - view.drain_since_ms)}"))
     if view.resource:
-        said.append(_line("resource", f"{view.resource}, launch {view.launch}"))
-    return [*said, *(_line("runs", each) for each in view.executions)]
+        lines.append(_line("resource", f"{view.resource}, launch {view.launch}"))
+    return [*lines, *(_line("runs", each) for each in view.executions)]
 
 
 def about_drain(view: DrainView) -> Sequence[str]:
@@ -144,20 +144,20 @@ def about_drain(view: DrainView) -> Sequence[str]:
     if worker.resource is None:
         way_out = "somebody started it by hand, and has to end it"
     back = f"`headrace worker resume {worker.id}` takes that back"
-    return [f"worker {worker.id} {drained}; it {_held(worker)}. {back}, {way_out}"]
+    return [f"worker {worker.id} {drained}; it {_slots_held(worker)}. {back}, {way_out}"]
 
 
 def about_resume(view: DrainView) -> Sequence[str]:
     worker = view.worker
     again = "is given work again" if view.changed else "did not drain, and is given work as before"
-    return [f"worker {worker.id} {again}; it {_held(worker)}"]
+    return [f"worker {worker.id} {again}; it {_slots_held(worker)}"]
 
 
-def _held(view: WorkerView) -> str:
+def _slots_held(view: WorkerView) -> str:
     return f"holds {len(view.executions)} of {count(view.slots, 'slot')}"
 
 
-def _gone(view: GivenUpView, now_ms: int) -> str:
+def _given_up_line(view: GivenUpView, now_ms: int) -> str:
     reason = " | ".join(view.reason.splitlines())
     return (
         f"resource {view.resource} of {count(view.threads, 'thread')}: gave up after "
@@ -170,10 +170,10 @@ def _memory(memory_mb: int) -> str:
 
 
 def _pairs(properties: Mapping[str, str]) -> list[str]:
-    """What containers are told, then what its tables have by default."""
-    told, defaults = launch_properties(properties), table_defaults(properties)
+    """Properties for containers, then the defaults of the group's tables."""
+    for_launch, defaults = launch_properties(properties), table_defaults(properties)
     return [
-        *(_line("property", f"{name} = {value}") for name, value in sorted(told.items())),
+        *(_line("property", f"{name} = {value}") for name, value in sorted(for_launch.items())),
         *(_line("of tables", f"{name} = {value}") for name, value in sorted(defaults.items())),
     ]
 

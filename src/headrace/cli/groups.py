@@ -1,4 +1,8 @@
-"""headrace group …: what is asked for, what there is, and what the keeper does next."""
+"""headrace group …, and headrace worker with a word behind it: groups and their workers.
+
+The words are list, show, drain, resume, logs and release. Without one `headrace worker` is a worker
+(serve.py).
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.asking import Ask, asks, now_ms, show_all, show_one
-from headrace.cli.context import Context, pairs_of
+from headrace.cli.context import (
+    AT_LEAST,
+    CommandCall,
+    Context,
+    asks_coordinators,
+    now_ms,
+    pairs_of,
+    show_all,
+    show_one,
+)
 from headrace.errors import BadSetting
-from headrace.model.groups.capacity import THREADS_MAX
+from headrace.model.groups import THREADS_MAX
 
 if TYPE_CHECKING:
-    from headrace.views_groups import GroupView
+    from headrace.client.groups import GroupView
+
+NO_GROUPS = "no groups yet; `headrace group create` makes one, and so does a worker that registers"
+NO_WORKERS = "no workers"
+LINES_SHOWN = 100
+LINES_MAX = 1000
 
 app = typer.Typer(
     help="See and change groups of workers.", no_args_is_help=True, rich_markup_mode=None
 )
-
-NO_GROUPS = "no groups yet; `headrace group create` makes one, and so does a worker that registers"
+worker_app = typer.Typer(rich_markup_mode=None)
 
 NameArgument = Annotated[str, typer.Argument(metavar="GROUP", help="Its name.")]
 ContainerOption = Annotated[
@@ -53,11 +69,22 @@ PropertyOption = Annotated[
     ),
 ]
 
+WorkerArgument = Annotated[
+    str, typer.Argument(metavar="WORKER", help=f"Its id, or how it begins: {AT_LEAST}.")
+]
+NamedArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="WORKER|RESOURCE",
+        help=f"The id of a worker or of a resource, or how it begins: {AT_LEAST}.",
+    ),
+]
+
 
 @app.command()
-@asks
+@asks_coordinators
 def create(
-    ask: Ask,
+    call: CommandCall,
     name: NameArgument,
     container: ContainerOption = None,
     min_parallelism: FloorOption = None,
@@ -66,7 +93,7 @@ def create(
     properties: PropertyOption = None,
 ) -> None:
     """Make a group. With a floor its workers are started by themselves."""
-    view = ask.client.create_group(
+    view = call.client.create_group(
         name,
         container=container,
         min_parallelism=min_parallelism or 0,
@@ -74,30 +101,30 @@ def create(
         policy=policy,
         properties=pairs_of(properties or [], "--property"),
     )
-    _show(ask.cli, view)
+    _show(call.cli, view)
 
 
 @app.command("list")
-@asks
-def list_groups(ask: Ask) -> None:
+@asks_coordinators
+def list_groups(call: CommandCall) -> None:
     """List groups: threads that are wanted, threads that work, and what comes next."""
-    views = ask.client.groups()
+    views = call.client.groups()
     from headrace.cli.group_text import groups_table
 
-    show_all(ask.cli, views, lambda: groups_table(views), none=NO_GROUPS)
+    show_all(call.cli, views, lambda: groups_table(views), none=NO_GROUPS)
 
 
 @app.command()
-@asks
-def show(ask: Ask, name: NameArgument) -> None:
+@asks_coordinators
+def show(call: CommandCall, name: NameArgument) -> None:
     """Show a group: its workers, its resources, what was given up, and what comes next."""
-    _show(ask.cli, ask.client.group(name))
+    _show(call.cli, call.client.group(name))
 
 
 @app.command("set")
-@asks
+@asks_coordinators
 def change(
-    ask: Ask,
+    call: CommandCall,
     name: NameArgument,
     container: ContainerOption = None,
     min_parallelism: FloorOption = None,
@@ -116,7 +143,7 @@ def change(
         raise BadSetting(
             "--scheduling-policy and --no-scheduling-policy exclude each other; give one of them"
         )
-    view = ask.client.change_group(
+    view = call.client.change_group(
         name,
         container=container,
         min_parallelism=min_parallelism,
@@ -127,13 +154,13 @@ def change(
             **dict.fromkeys(unset or []),
         },
     )
-    _show(ask.cli, view)
+    _show(call.cli, view)
 
 
 @app.command()
-@asks
+@asks_coordinators
 def scale(
-    ask: Ask,
+    call: CommandCall,
     name: NameArgument,
     threads: Annotated[
         int | None,
@@ -147,31 +174,101 @@ def scale(
             "`headrace group scale` takes --threads N for a further worker, or --min-parallelism N "
             "for the floor of the group; give one of them"
         )
-    client = ask.client
+    client = call.client
     if threads is None:
-        _show(ask.cli, client.change_group(name, min_parallelism=min_parallelism))
+        _show(call.cli, client.change_group(name, min_parallelism=min_parallelism))
         return
-    made = client.scale_group(name, threads=threads)
+    resource = client.scale_group(name, threads=threads)
     from headrace.cli.group_text import about_resource
 
-    show_one(ask.cli, made, lambda: about_resource(made, now_ms=now_ms()))
+    show_one(call.cli, resource, lambda: about_resource(resource, now_ms=now_ms()))
 
 
 @app.command()
-@asks
+@asks_coordinators
 def delete(
-    ask: Ask,
+    call: CommandCall,
     name: NameArgument,
     force: Annotated[
         bool, typer.Option("--force", help="Also when jobs or tables still use it.")
     ] = False,
 ) -> None:
     """Release the workers of a group that were started for it, then forget it."""
-    view = ask.client.delete_group(name, force=force)
-    show_one(ask.cli, view, lambda: [f"group {view.name} is {view.next}"])
+    view = call.client.delete_group(name, force=force)
+    show_one(call.cli, view, lambda: [f"group {view.name} is {view.next}"])
 
 
 def _show(cli: Context, view: GroupView) -> None:
     from headrace.cli.group_text import about_group
 
     show_one(cli, view, lambda: about_group(view, now_ms=now_ms()))
+
+
+@worker_app.command("list")
+@asks_coordinators
+def list_workers(call: CommandCall) -> None:
+    """List workers and what they run."""
+    views = call.client.workers()
+    from headrace.cli.group_text import workers_table
+
+    show_all(call.cli, views, lambda: workers_table(views, now_ms=now_ms()), none=NO_WORKERS)
+
+
+@worker_app.command("show")
+@asks_coordinators
+def show_worker(call: CommandCall, worker: WorkerArgument) -> None:
+    """Show a worker: where it is, what it runs, and what becomes of it."""
+    view = call.client.worker(call.client.full_id("worker", worker))
+    from headrace.cli.group_text import about_worker
+
+    show_one(call.cli, view, lambda: about_worker(view, now_ms=now_ms()))
+
+
+@worker_app.command()
+@asks_coordinators
+def drain(call: CommandCall, worker: WorkerArgument) -> None:
+    """Give a worker nothing more. What it holds, it finishes; it stays until it is ended."""
+    view = call.client.drain_worker(call.client.full_id("worker", worker))
+    from headrace.cli.group_text import about_drain
+
+    show_one(call.cli, view, lambda: about_drain(view))
+
+
+@worker_app.command()
+@asks_coordinators
+def resume(call: CommandCall, worker: WorkerArgument) -> None:
+    """Take a drain back: the worker is given work again, as long as it is there."""
+    view = call.client.resume_worker(call.client.full_id("worker", worker))
+    from headrace.cli.group_text import about_resume
+
+    show_one(call.cli, view, lambda: about_resume(view))
+
+
+@worker_app.command()
+@asks_coordinators
+def logs(
+    call: CommandCall,
+    named: NamedArgument,
+    lines: Annotated[int, typer.Option(help="Show so many.", min=1, max=LINES_MAX)] = LINES_SHOWN,
+) -> None:
+    """Show what a worker wrote last, as the container that started it has it."""
+    view = call.client.resource_logs(_resource_id(call, named), lines=lines)
+    if call.cli.output == "text" and view.note:
+        typer.echo(view.note, err=True)
+    show_one(call.cli, view, lambda: view.lines)
+
+
+@worker_app.command()
+@asks_coordinators
+def release(call: CommandCall, named: NamedArgument) -> None:
+    """End a worker that was started for a group, and what was asked for with it.
+
+    It is given nothing more, and stopped when it holds nothing. The group's floor may ask for
+    another one.
+    """
+    view = call.client.release_resource(_resource_id(call, named))
+    show_one(call.cli, view, lambda: [f"resource {view.id} is released: {view.next}"])
+
+
+def _resource_id(call: CommandCall, named: str) -> str:
+    return call.client.full_id("resource", named)

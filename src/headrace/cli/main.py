@@ -1,6 +1,6 @@
 """headrace: the root of the command line, and the one place where an error becomes an exit code.
 
-Modules named here load nothing heavy; each command loads what it needs when it is called.
+Modules imported here load nothing heavy; each command imports what it needs when it is called.
 """
 
 from __future__ import annotations
@@ -11,23 +11,14 @@ from typing import Annotated
 import typer
 
 from headrace import __version__
-from headrace.cli import (
-    catalogs,
-    doctor,
-    exits,
-    groups,
-    inspect,
-    jobs,
-    run,
-    serve,
-    store,
-    tables,
-    up,
-    workers,
-)
+from headrace.cli import exits, groups, serve, store
 from headrace.cli.context import Context, Output
+from headrace.cli.jobs import commands
+from headrace.cli.local import commands as local_commands
+from headrace.cli.tables import catalogs
+from headrace.cli.tables import commands as table_commands
 
-# Plain help: rich would take as long to load as all the rest.
+# Plain help: rich would take as long to load as everything else.
 app = typer.Typer(
     help="Crash-proof data pipelines on Spark, into lake tables.",
     no_args_is_help=True,
@@ -37,19 +28,19 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command("run")(run.run)
-app.command("up")(up.up)
-app.add_typer(jobs.app, name="job")
+app.command("run")(commands.run)
+app.command("up")(local_commands.up)
+app.add_typer(commands.app, name="job")
 app.add_typer(catalogs.app, name="catalog")
-app.add_typer(tables.app, name="table")
+app.add_typer(table_commands.app, name="table")
 app.add_typer(groups.app, name="group")
-app.command("workers")(workers.list_workers)
+app.command("workers")(groups.list_workers)
 app.command("coordinator")(serve.coordinator)
-workers.app.callback(invoke_without_command=True)(serve.worker)
-app.add_typer(workers.app, name="worker")
-app.command("inspect")(inspect.inspect)
+groups.worker_app.callback(invoke_without_command=True)(serve.worker)
+app.add_typer(groups.worker_app, name="worker")
+app.command("inspect")(catalogs.inspect)
 app.add_typer(store.app, name="store")
-app.command("doctor")(doctor.doctor)
+app.command("doctor")(local_commands.doctor)
 
 
 def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the flag
@@ -65,7 +56,7 @@ def root(
     verbose: Annotated[
         int, typer.Option("--verbose", "-v", count=True, help="Log more; twice for all.")
     ] = 0,
-    debug: Annotated[  # noqa: ARG001 - read by main(), which stands outside of the command
+    debug: Annotated[  # noqa: ARG001 - read by main(), outside of the command
         bool, typer.Option("--debug", help="Show the traceback of an error.")
     ] = False,
     version: Annotated[  # noqa: ARG001
@@ -80,7 +71,7 @@ def main() -> None:
     try:
         app(prog_name="headrace")
     except Exception as error:  # noqa: BLE001 - the boundary: nothing stands above a command
-        exits.leave(error, debug="--debug" in sys.argv)
+        exits.exit_with_error(error, debug="--debug" in sys.argv)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""headrace coordinator, headrace worker: the two processes that serve."""
+"""headrace coordinator and headrace worker: the two processes that serve."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from urllib.parse import urlsplit
 
 import typer
 
-from headrace.cli import limits
-from headrace.cli.context import DEFAULT_GROUP, Context, HomeOption, pairs_of, urls_of
-from headrace.cli.group_settings import GroupSettings
-from headrace.cli.option_sets import taking
+from headrace.cli import serve_options as limits
+from headrace.cli.context import (
+    DEFAULT_GROUP,
+    Context,
+    HomeOption,
+    pairs_of,
+    takes_options,
+    urls_of,
+)
+from headrace.cli.serve_options import GroupSettings
 from headrace.errors import BadSetting
-from headrace.model.groups.capacity import THREADS_MAX
-from headrace.model.names import check_name
-from headrace.model.schedule import ScheduleStrategy
+from headrace.model.groups import THREADS_MAX
+from headrace.model.ids import check_name
+from headrace.model.jobs.status import ScheduleStrategy
 
 if TYPE_CHECKING:
     from headrace.config import Settings
-    from headrace.store.keyring import KeySource
+    from headrace.store.core.keyring import KeySource
 
 TokenFileOption = Annotated[
     Path | None,
@@ -74,7 +80,7 @@ LaunchDirOption = Annotated[
 WithParentOption = Annotated[bool, typer.Option("--with-parent", hidden=True)]
 
 
-@taking(groups=GroupSettings)
+@takes_options(groups=GroupSettings)
 def coordinator(
     ctx: typer.Context,
     groups: GroupSettings,
@@ -122,13 +128,13 @@ def coordinator(
 
 
 def _secret_keys(file: Path | None, settings: Settings) -> KeySource | None:
-    from headrace.cli.stores import secret_keys
+    from headrace.cli.store_options import secret_keys
 
     return secret_keys(file, settings)
 
 
 def _store(store: str | None, settings: Settings) -> str:
-    from headrace.cli.stores import store_url
+    from headrace.cli.store_options import store_url
 
     url = store_url(store, settings)
     if url is None:
@@ -153,16 +159,18 @@ def worker(
 ) -> None:
     """Work, with one warm Spark session; or, with a word behind it, look after workers."""
     if ctx.invoked_subcommand is not None:
-        _check_alone(ctx)
+        _check_no_options(ctx)
         return
     check_name("--group", group)
     urls, cli = _checked_urls(coordinators), Context.of(ctx)
     settings = _set_up(cli, home=home, with_parent=with_parent)
-    from headrace.config import drop_what_is_of_coordinators
-    from headrace.worker.launch import claimed
+    from headrace.config import drop_coordinator_variables
+    from headrace.containers.launch_claims import claim_launch
 
-    drop_what_is_of_coordinators()
-    mine = claimed(resource_id, launch, launch_dir)  # before all that takes long
+    drop_coordinator_variables()
+    claimed_launch = claim_launch(
+        resource_id, launch, launch_dir
+    )  # before anything that takes long
     cli.make_home(settings)
     from headrace.worker.service import serve_worker
 
@@ -175,18 +183,18 @@ def worker(
         token=_token(settings, token_file),
         settings=settings,
         warehouse=warehouse_uri(warehouse or str(settings.home / "warehouse")),
-        launch=mine,
+        launch=claimed_launch,
     )
 
 
-def _check_alone(ctx: typer.Context) -> None:
-    """Options that stand before `list` and its like are those of a worker that is started."""
-    given = [
+def _check_no_options(ctx: typer.Context) -> None:
+    """Options before `list` and its like belong to a worker that is started: refuse them."""
+    typed = [
         name
         for name in ctx.params
         if (source := ctx.get_parameter_source(name)) and source.name == "COMMANDLINE"
     ]
-    if given:
+    if typed:
         raise BadSetting(
             f"options of `headrace worker` start a worker, and so can't stand before "
             f"{ctx.invoked_subcommand!r}; write them behind it"
@@ -194,7 +202,7 @@ def _check_alone(ctx: typer.Context) -> None:
 
 
 def _set_up(cli: Context, *, home: Path | None, with_parent: bool) -> Settings:
-    from headrace.cli.parent import end_with_parent
+    from headrace.cli.exits import end_with_parent
     from headrace.logs import set_up
     from headrace.seams import arm_from
 
@@ -210,7 +218,7 @@ def _set_up(cli: Context, *, home: Path | None, with_parent: bool) -> Settings:
 
 
 def warehouse_uri(text: str) -> str:
-    """A folder as a file URI; what is a URI already stays as it is."""
+    """A folder as a file URI; a URI stays as it is."""
     return text if "://" in text else Path(text).absolute().as_uri()
 
 
@@ -235,7 +243,7 @@ def _checked_address(advertise: str | None) -> str | None:
     try:
         parts = urlsplit(advertise)
         usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:  # a port that is no number, or half of an IPv6 address
+    except ValueError:  # a port that is not a number, or half of an IPv6 address
         usable = False
     if not usable:
         raise BadSetting(
@@ -264,5 +272,5 @@ def _token(settings: Settings, token_file: Path | None) -> str | None:
 
 
 def command(*arguments: str) -> list[str]:
-    """The command line of a child of ours: this very program, by this very Python."""
+    """The command line of a child process: this very program, with this very Python."""
     return [sys.executable, "-m", "headrace.cli.main", *arguments]

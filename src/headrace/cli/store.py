@@ -1,4 +1,4 @@
-"""headrace store: the key that secrets in a store are encrypted under."""
+"""headrace store …: the key that the secrets in a store are encrypted under."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def change(
     is the new one, and the one that the store is under must follow it.
     """
     cli = Context.of(ctx, output)
-    engine = _opened(cli, store, secret_key_file, home)
+    engine = _open(cli, store, secret_key_file, home)
     from headrace.store.key_change import change_key
 
     try:
@@ -70,14 +70,14 @@ def forget(
     new one. Jobs that ran are to be submitted again, and catalogs given their secret properties.
     """
     cli = Context.of(ctx, output)
-    engine = _opened(cli, store, secret_key_file, home)
+    engine = _open(cli, store, secret_key_file, home)
     from headrace.store import key_change
 
     done: Forgotten | None = None
     try:
         if yes:
             done = key_change.forget_secrets(engine)
-        found = done.owners if done is not None else key_change.owners_of_secrets(engine)
+        owners = done.owners if done is not None else key_change.owners_of_secrets(engine)
     finally:
         engine.dispose()
     if cli.output == "json":
@@ -86,21 +86,21 @@ def forget(
                 "deleted": yes,
                 "secrets": [
                     {"kind": each.kind, "name": each.name, "secrets": list(each.secrets)}
-                    for each in found
+                    for each in owners
                 ],
             }
         )
         return
-    for each in found:
+    for each in owners:
         typer.echo(f"{each.kind} {each.name}: {', '.join(each.secrets)}")
-    typer.echo(_said(found, done))
+    typer.echo(_summary(owners, done))
 
 
-def _said(found: Sequence[Owner], done: Forgotten | None) -> str:
+def _summary(owners: Sequence[Owner], done: Forgotten | None) -> str:
     if done is None:
-        return f"{len(found)} would lose their secrets; nothing was changed, --yes deletes them"
+        return f"{len(owners)} would lose their secrets; nothing was changed, --yes deletes them"
     key = f"is under key {done.key_id} {'now' if done.is_new else 'as before'}"
-    if not found:
+    if not owners:
         return f"there were no secrets; the store {key}"
     return (
         f"these are deleted, and the store {key}. Submit the jobs again; give catalogs "
@@ -109,11 +109,11 @@ def _said(found: Sequence[Owner], done: Forgotten | None) -> str:
     )
 
 
-def _opened(cli: Context, store: str | None, key_file: Path | None, home: Path | None) -> Engine:
+def _open(cli: Context, store: str | None, key_file: Path | None, home: Path | None) -> Engine:
     cli.log_to_stderr()
     settings = cli.settings(home=home)
-    from headrace.cli.stores import secret_keys, store_url
-    from headrace.store.engine import open_store
+    from headrace.cli.store_options import secret_keys, store_url
+    from headrace.store.core.engine import open_store
 
     url = store_url(store, settings) or f"sqlite:///{settings.home / 'store.db'}"
     return open_store(url, keys=secret_keys(key_file, settings))

@@ -1,196 +1,281 @@
-"""Made-up columns: each value is a hash of (seed, row, column), so it never depends on how Spark
-cuts the rows into partitions, nor on which epoch or attempt reads them (E5).
+"""Columns: maps SeaTunnel's types to Spark's, and values and frames to the columns of a table.
 
-`rand` and its like would: they are seeded by partition.
+- `spark_type` and `spark_schema` are the one place where SeaTunnel's and Spark's types meet.
+- `to_python` turns a value written in a job file into the Python value that Spark takes for a
+  column type.
+- `align` gives a frame the columns of the table it goes to: by name, in the table's order. A
+  column that only the table has is null; one that only the frame has is refused, since dropping
+  it would silently lose data.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Callable, Mapping, Sequence
-from decimal import Decimal
+from datetime import UTC, date, datetime, time
+from decimal import Decimal, InvalidOperation
 from typing import Any, assert_never, cast
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
-from headrace.connectors.types import spark_type
 from headrace.errors import Refused
-from headrace.jobfile.types import (
+from headrace.jobfile.option_values import SchemaMode
+from headrace.jobfile.schema import (
     ArrayType,
     ColumnType,
     DecimalType,
     MapType,
     PlainType,
     RowType,
+    TableSchema,
     VectorType,
 )
 
-DIGITS_PER_HASH = 18  # decimal digits that one 64-bit hash surely gives
-HEX_PER_HASH = 15  # of 16: the first one is never 0 to 7, see _hex
-_SIGN_BIT = -(1 << 63)
-_FRACTION_STEPS = 1 << 53
-_INTEGER_TOP = {"tinyint": 127, "smallint": 32767, "int": 2**31 - 1, "bigint": 2**63 - 1}
-_FRACTION_TOP = {"float": 3.4028234663852886e38, "double": 1.7976931348623157e308}
-_DAY_TOP = 28  # exists in every month
+_SPARK_TYPES: dict[str, spark.DataType] = {
+    "string": spark.StringType(),
+    "boolean": spark.BooleanType(),
+    "tinyint": spark.ByteType(),
+    "smallint": spark.ShortType(),
+    "int": spark.IntegerType(),
+    "bigint": spark.LongType(),
+    "float": spark.FloatType(),
+    "double": spark.DoubleType(),
+    "bytes": spark.BinaryType(),
+    "date": spark.DateType(),
+    "time": spark.StringType(),  # HH:mm:ss; neither Spark's nor Iceberg's time suits both
+    "timestamp": spark.TimestampNTZType(),  # a date and a time of day, in no zone
+    "timestamp_tz": spark.TimestampType(),
+    "null": spark.StringType(),  # always null; a lake table has no column without a type
+}
+_NOW_WORDS = frozenset({"CURRENT_DATE", "CURRENT_TIME", "CURRENT_TIMESTAMP"})
+# Any value of each type: `_required` needs one to prove to Spark that a column is never null.
+_ANY_VALUE: dict[type[spark.DataType], object] = {
+    spark.StringType: "",
+    spark.BinaryType: b"",
+    spark.BooleanType: False,
+    spark.DateType: date(1970, 1, 1),
+    spark.TimestampType: datetime(1970, 1, 1),  # noqa: DTZ001 - any will do
+    spark.TimestampNTZType: datetime(1970, 1, 1),  # noqa: DTZ001
+}
 
 
-class Maker:
-    """Makes one column after another; `options` are FakeSource's, by dotted name."""
-
-    def __init__(self, row: Column, options: Mapping[str, Any], *, year: int) -> None:
-        self._row, self._options, self._year = row, options, year
-
-    def make(self, of: ColumnType, path: str, *, length: int | None = None) -> Column:
-        """A column of this type; `path` tells it from all other columns."""
-        match of:
-            case PlainType():
-                return self._plain(of.name, path, length).cast(spark_type(of))
-            case DecimalType():
-                return self._decimal(path, of)
-            case ArrayType():
-                items = self._several(of.element, path, "array.size")
-                return f.array(*items).cast(spark_type(of))
-            case MapType():
-                return self._map(of, path)
-            case RowType():
-                return f.struct(
-                    *(self.make(kind, f"{path}.{key}").alias(key) for key, kind in of.fields)
-                )
-            case VectorType():
-                raise Refused(f"column {path!r}: type {of.name} is not built yet")
-        assert_never(of)
-
-    def _hash(self, path: str) -> Column:
-        return f.xxhash64(self._row, f.lit(path))
-
-    def _option(self, name: str, default: Any) -> Any:
-        value = self._options.get(name)
-        return default if value is None else value
-
-    def _plain(self, kind: str, path: str, length: int | None) -> Column:
-        template = self._template(f"{kind}.template")
-        if template:
-            return self._pick(template, path)
-        if kind in _INTEGER_TOP:
-            return self._integer(kind, path)
-        if kind in _FRACTION_TOP:
-            return self._fraction(kind, path)
-        other: Mapping[str, Callable[[str, int | None], Column]] = {
-            "string": self._string,
-            "bytes": self._bytes,
-            "boolean": self._boolean,
-            "null": self._null,
-            "date": self._date,
-            "time": self._time,
-            "timestamp": self._timestamp,
-            "timestamp_tz": self._timestamp,
-        }
-        return other[kind](path, length)
-
-    def _template(self, name: str) -> Sequence[Any]:
-        return cast("Sequence[Any]", self._options.get(name) or ())
-
-    def _pick(self, values: Sequence[Any], path: str) -> Column:
-        if len(values) == 1:
-            return f.lit(values[0])
-        index = f.pmod(self._hash(path), f.lit(len(values))).cast("int")
-        return f.get(f.array(*(f.lit(value) for value in values)), index)
-
-    def _range(self, kind: str, top: float) -> tuple[Any, Any]:
-        low, high = self._option(f"{kind}.min", 0), self._option(f"{kind}.max", top)
-        if low >= high:
-            raise Refused(
-                f"{kind}.min = {low} must be below {kind}.max = {high}, which is exclusive"
+def spark_type(of: ColumnType) -> spark.DataType:
+    """Spark's type of a column. Raises `Refused` for a vector."""
+    match of:
+        case PlainType():
+            return _SPARK_TYPES[of.name]
+        case DecimalType():
+            return spark.DecimalType(of.precision, of.scale)
+        case ArrayType():
+            return spark.ArrayType(spark_type(of.element))
+        case MapType():
+            return spark.MapType(spark_type(of.key), spark_type(of.value))
+        case RowType():
+            return spark.StructType(
+                [spark.StructField(name, spark_type(inner)) for name, inner in of.fields]
             )
-        return low, high
+        case VectorType():
+            raise Refused(f"columns of type {of.name} are not built yet")
+    assert_never(of)
 
-    def _integer(self, kind: str, path: str) -> Column:
-        low, high = self._range(kind, _INTEGER_TOP[kind])
-        return f.pmod(self._hash(path), f.lit(high - low)) + f.lit(low)
 
-    def _fraction(self, kind: str, path: str) -> Column:
-        low, high = self._range(kind, _FRACTION_TOP[kind])
-        share = f.pmod(self._hash(path), f.lit(_FRACTION_STEPS)) / f.lit(float(_FRACTION_STEPS))
-        return f.lit(float(low)) + share * f.lit(float(high) - float(low))
-
-    def _hex(self, path: str, length: int) -> Column:
-        """`length` letters and digits. With the sign bit set a hash has all of its 16 digits."""
-        parts = [
-            f.substring(f.hex(self._hash(f"{path}#{start}").bitwiseOR(f.lit(_SIGN_BIT))), 2, size)
-            for start in range(0, length, HEX_PER_HASH)
-            if (size := min(HEX_PER_HASH, length - start))
+def spark_schema(schema: TableSchema) -> spark.StructType:
+    """The columns of a schema block as Spark's."""
+    return spark.StructType(
+        [
+            spark.StructField(column.name, spark_type(column.type), column.nullable)
+            for column in schema.columns
         ]
-        return f.concat(*parts) if len(parts) > 1 else parts[0] if parts else f.lit("")
+    )
 
-    def _string(self, path: str, length: int | None) -> Column:
-        return self._hex(path, length or self._option("string.length", 5))
 
-    def _bytes(self, path: str, length: int | None) -> Column:
-        return self._hex(path, length or self._option("bytes.length", 5)).cast("binary")
+def to_python(value: Any, of: ColumnType, *, name: str, now_ms: int) -> Any:
+    """`value` as Spark takes it for a column of this type. Raises `Refused`, which names the
+    column."""
+    if value is None:
+        return None
+    try:
+        return _convert(value, of, name=name, now_ms=now_ms)
+    except (ValueError, TypeError, InvalidOperation, binascii.Error) as error:
+        kind = of.name if isinstance(of, PlainType | VectorType) else str(of)
+        raise Refused(f"column {name!r}: {value!r} is no {kind}") from error
 
-    def _boolean(self, path: str, _length: int | None) -> Column:
-        return f.pmod(self._hash(path), f.lit(2)) == 0
 
-    def _null(self, _path: str, _length: int | None) -> Column:
-        return f.lit(None)
+def align(
+    frame: DataFrame, wanted: spark.StructType, *, to: str, case_sensitive: bool
+) -> DataFrame:
+    """The frame with the columns `wanted`. `to` names the sink and its table in error messages.
 
-    def _decimal(self, path: str, of: DecimalType) -> Column:
-        """Full precision: as many random digits as the type has."""
-        whole = of.precision - DIGITS_PER_HASH
-        low = f.pmod(self._hash(path), f.lit(10 ** min(of.precision, DIGITS_PER_HASH)))
-        if whole > 0:
-            high = f.pmod(self._hash(f"{path}#high"), f.lit(10 ** min(whole, DIGITS_PER_HASH)))
-            digits = f.concat(high.cast("string"), f.lpad(low.cast("string"), DIGITS_PER_HASH, "0"))
-            text = f.lpad(digits, of.precision, "0")
-            point = f.concat(
-                f.substring(text, 1, of.precision - of.scale),
-                f.lit("."),
-                f.substring(text, of.precision - of.scale + 1, of.scale),
+    Raises `Refused` when the table lacks a column of the frame, or the frame lacks a required one.
+    """
+
+    def key(name: str) -> str:
+        return name if case_sensitive else name.lower()
+
+    frame_names = {key(name): name for name in frame.columns}
+    unknown = set(frame_names) - {key(field.name) for field in wanted.fields}
+    if unknown:
+        named = ", ".join(sorted(frame_names[name] for name in unknown))
+        raise Refused(
+            f"{to} has no column {named}; drop it in a transform, add it to the table, or set "
+            f"schema_save_mode = {SchemaMode.RECREATE} to make the table anew"
+        )
+    columns: list[Column] = []
+    for field in wanted.fields:
+        name = frame_names.get(key(field.name))
+        if name is None and not field.nullable:
+            raise Refused(
+                f"{to} needs a value for column {field.name}, and gets none; give it one in a "
+                f"transform, or set schema_save_mode = {SchemaMode.RECREATE} to make the table anew"
             )
-            return point.cast(spark_type(of))
-        number = low.cast(spark.DecimalType(DIGITS_PER_HASH, 0))
-        if of.scale:
-            number = number * f.lit(Decimal(1).scaleb(-of.scale))
-        return number.cast(spark_type(of))
+        column = f.lit(None).cast(field.dataType) if name is None else frame[f"`{name}`"]
+        if name is not None and _may_overflow(frame.schema[name].dataType, field.dataType):
+            column = _checked_cast(column, field, to=to)
+        if name is not None and not field.nullable and frame.schema[name].nullable:
+            column = _required(column, field, to=to)
+        columns.append(column.alias(field.name))
+    return frame.select(*columns)
 
-    def _part(self, name: str, path: str, low: int, high: int) -> Column:
-        """A part of a date or a time, `high` included."""
-        template = self._template(f"{name}.template")
-        if template:
-            return self._pick(template, f"{path}#{name}").cast("int")
-        span = f.pmod(self._hash(f"{path}#{name}"), f.lit(high - low + 1))
-        return (span + f.lit(low)).cast("int")
 
-    def _date(self, path: str, _length: int | None = None) -> Column:
-        return f.make_date(
-            self._part("date.year", path, self._year, self._year),
-            self._part("date.month", path, 1, 12),
-            self._part("date.day", path, 1, _DAY_TOP),
+def nullable(of: spark.DataType, *, but: Sequence[str] = ()) -> spark.DataType:
+    """The same type with every field optional, except the top-level ones in `but`.
+
+    Whether the rows of one run have nulls must not bind the rows of the next.
+    """
+    if isinstance(of, spark.StructType):
+        return spark.StructType(
+            [
+                spark.StructField(field.name, nullable(field.dataType), field.name not in but)
+                for field in of.fields
+            ]
         )
+    if isinstance(of, spark.ArrayType):
+        return spark.ArrayType(nullable(of.elementType))
+    if isinstance(of, spark.MapType):
+        return spark.MapType(nullable(of.keyType), nullable(of.valueType))
+    return of
 
-    def _clock(self, path: str) -> tuple[Column, Column, Column]:
-        return (
-            self._part("time.hour", path, 0, 23),
-            self._part("time.minute", path, 0, 59),
-            self._part("time.second", path, 0, 59),
-        )
 
-    def _time(self, path: str, _length: int | None) -> Column:
-        return f.concat_ws(":", *(f.lpad(p.cast("string"), 2, "0") for p in self._clock(path)))
+def _convert(value: Any, of: ColumnType, *, name: str, now_ms: int) -> Any:
+    def inner(item: Any, kind: ColumnType, key: object) -> Any:
+        return to_python(item, kind, name=f"{name}.{key}", now_ms=now_ms)
 
-    def _timestamp(self, path: str, _length: int | None) -> Column:
-        hour, minute, second = self._clock(path)
-        seconds = hour * 3600 + minute * 60 + second
-        return self._date(path).cast("timestamp_ntz") + f.make_dt_interval(secs=seconds)
+    match of:
+        case PlainType():
+            return _PARSERS[of.name](_replace_now(value, of.name, now_ms))
+        case DecimalType():
+            return round(Decimal(str(value)), of.scale)
+        case ArrayType():
+            return [inner(item, of.element, at) for at, item in enumerate(_sequence(value))]
+        case MapType():
+            items = cast("Mapping[Any, Any]", _mapping(value)).items()
+            return {inner(key, of.key, "key"): inner(item, of.value, key) for key, item in items}
+        case RowType():
+            return tuple(
+                inner(item, kind, key)
+                for (key, kind), item in zip(of.fields, _fields(value, of), strict=True)
+            )
+        case VectorType():
+            raise TypeError(of.name)
+    assert_never(of)
 
-    def _several(self, of: ColumnType, path: str, option: str) -> list[Column]:
-        count: int = self._option(option, 5)
-        return [self.make(of, f"{path}[{index}]") for index in range(count)]
 
-    def _map(self, of: MapType, path: str) -> Column:
-        """At most `map.size` entries: a key that comes twice is taken once."""
-        keys = f.array_distinct(f.array(*self._several(of.key, f"{path}.key", "map.size")))
-        values = f.array(*self._several(of.value, f"{path}.value", "map.size"))
-        made = f.map_from_arrays(keys, f.slice(values, f.lit(1), f.size(keys)))
-        return made.cast(spark_type(of))
+def _fields(value: Any, of: RowType) -> Sequence[Any]:
+    if isinstance(value, Mapping):
+        named = cast("Mapping[str, Any]", value)
+        return [named.get(key) for key, _ in of.fields]
+    return _sequence(value)
+
+
+def _sequence(value: Any) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise TypeError
+    return cast("list[Any]", value)
+
+
+def _mapping(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        raise TypeError
+    return cast("Mapping[Any, Any]", value)
+
+
+def _replace_now(value: Any, kind: str, now_ms: int) -> Any:
+    """The current time in place of CURRENT_DATE and its like; any other value as it is."""
+    if not (isinstance(value, str) and value.upper() in _NOW_WORDS):
+        return value
+    now = datetime.fromtimestamp(now_ms / 1000, tz=UTC).replace(tzinfo=None)
+    if kind == "date":
+        return now.date().isoformat()
+    return now.time().isoformat("seconds") if kind == "time" else now.isoformat(" ", "seconds")
+
+
+def _boolean(value: Any) -> bool:
+    if str(value).lower() not in {"true", "false"}:
+        raise ValueError
+    return str(value).lower() == "true"
+
+
+def _integer(bits: int) -> Callable[[Any], int]:
+    def convert(value: Any) -> int:
+        number = int(str(value))
+        if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
+            raise ValueError
+        return number
+
+    return convert
+
+
+def _instant(value: Any) -> datetime:
+    instant = datetime.fromisoformat(str(value))
+    return instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _may_overflow(actual: spark.DataType, wanted: spark.DataType) -> bool:
+    """Whether Spark would accept the column, and then fail at a value without naming it."""
+    both = (actual, wanted)
+    whole = all(isinstance(of, spark.IntegralType) for of in both)
+    return actual != wanted and (whole or all(isinstance(of, spark.DecimalType) for of in both))
+
+
+def _checked_cast(column: Column, field: spark.StructField, *, to: str) -> Column:
+    """The column cast to the field's type; a value that does not fit fails, and is named."""
+    message = f.concat(
+        f.lit(f"{to}: column {field.name!r}: "),
+        column.cast("string"),
+        f.lit(f" does not fit into {field.dataType.simpleString()}"),
+    )
+    failure = f.when(column.isNotNull(), f.raise_error(message).cast(field.dataType))
+    return f.coalesce(column.try_cast(field.dataType), failure)
+
+
+def _required(column: Column, field: spark.StructField, *, to: str) -> Column:
+    """The column, failing at a null: Spark refuses a nullable column for a required one."""
+    message = f"{to}: column {field.name!r} must not be null, and a row has no value for it"
+    failure = f.raise_error(f.lit(message)).cast(field.dataType)
+    any_value = f.lit(_ANY_VALUE.get(type(field.dataType), 0)).cast(field.dataType)
+    return f.coalesce(column, f.coalesce(failure, any_value))
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "string": _text,
+    "boolean": _boolean,
+    "tinyint": _integer(8),
+    "smallint": _integer(16),
+    "int": _integer(32),
+    "bigint": _integer(64),
+    "float": float,
+    "double": float,
+    "bytes": lambda value: base64.b64decode(str(value), validate=True),
+    "date": lambda value: date.fromisoformat(str(value)),
+    "time": lambda value: time.fromisoformat(str(value)).isoformat("seconds"),
+    "timestamp": lambda value: datetime.fromisoformat(str(value)).replace(tzinfo=None),
+    "timestamp_tz": _instant,
+    "null": lambda _value: None,
+}

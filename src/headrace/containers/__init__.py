@@ -1,0 +1,1 @@
+"""Containers: the places where worker processes are started, stopped and watched."""

@@ -1,12 +1,12 @@
-"""The containers that are configured, by name: a file of ours, kinds of ours and of others.
+"""The containers that are configured, by name: from containers.conf, of built-in and plug-in kinds.
 
     containers {
       on-yarn { type = spark, properties { master = yarn, spark-conf.spark.executor.memory = 4g } }
     }
 
-`local` and `external` are there without a file, and may be given properties in it. Another package
-adds a kind by an entry point of the group `headrace.containers`: its name is the kind, and what it
-points to makes a `WorkerContainer` from a `ContainerSetting`.
+`local` and `external` exist without a file, and may be given properties in it. Another package adds
+a kind by an entry point of the group `headrace.containers`: its name is the kind, and it points to
+a callable that makes a `WorkerContainer` from a `ContainerSetting`.
 """
 
 from __future__ import annotations
@@ -17,30 +17,32 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config import Settings, variables
+from headrace.containers.container import NAME, NAME_RULE, ContainerSetting, Kind, WorkerContainer
 from headrace.containers.external import External
-from headrace.containers.kubernetes_deployment import KubernetesDeployments
-from headrace.containers.launching import WorkerContainer
-from headrace.containers.local_workers import local_workers, spark_workers
-from headrace.containers.properties import NAME, NAME_RULE, ContainerSetting, Kind
+from headrace.containers.kubernetes.deployment import KubernetesDeployments
+from headrace.containers.local import local_workers, spark_workers
 from headrace.errors import BadSetting, NotFound
-from headrace.jobfile.document import Document, read_document
-from headrace.jobfile.nodes import Node, Object, Place, Problem, Scalar, describe
-from headrace.jobfile.suggest import hint
+from headrace.jobfile.hocon import Document, read_document
+from headrace.jobfile.syntax_tree import FilePlace, Node, Object, Problem, Scalar, describe
 from headrace.jobfile.variables import substitute
+from headrace.model.text import hint
 
-FILE = "containers.conf"  # in the home, unless a setting names another
+FILE = "containers.conf"  # in the home, unless HEADRACE_CONTAINERS names another
 FILE_BYTES_MAX = 1_000_000
 ENTRY_POINTS = "headrace.containers"
-ALWAYS = ("local", "external")  # by these names, of these kinds
+ALWAYS = ("local", "external")  # exist without a file; name and kind are the same
 BUILT_IN: Mapping[str, Kind] = {
     "local": local_workers,
     "spark": spark_workers,
     "kubernetes": KubernetesDeployments,
     "external": External,
 }
+Entry = tuple[str, str, Mapping[str, str], FilePlace]  # name, kind, properties, place
 
 
 class Containers:
+    """The configured containers, by name."""
+
     def __init__(self, by_name: Mapping[str, WorkerContainer], *, place: str) -> None:
         self._by_name = by_name
         self._place = place
@@ -53,26 +55,26 @@ class Containers:
         return name in self._by_name
 
     def get(self, name: str) -> WorkerContainer:
-        """Raises NotFound for one that is not, or no longer, configured (R7)."""
-        found = self._by_name.get(name)
-        if found is None:
+        """Raises NotFound for a container that is not, or no longer, configured (R7)."""
+        container = self._by_name.get(name)
+        if container is None:
             way_out = f"{hint(name, self.names, noun='containers')}; add it to {self._place}"
             raise NotFound("container", name, way_out=way_out)
-        return found
+        return container
 
 
 def configured(settings: Settings, *, token: str | None) -> Containers:
-    """`token`: what the coordinator asks its workers for."""
+    """Read the configuration. `token`: the one that workers have to present."""
     path = settings.containers or settings.home / FILE
     written = (
-        _read(path) if settings.containers is not None or path.exists() else Object(Place(1, 1))
+        _read(path) if settings.containers is not None or path.exists() else Object(FilePlace(1, 1))
     )
     try:
         types = {name: kind for name, kind, _, _ in _entries(written)}
-        entries = [*_entries(written), *_left_out(types)]
+        entries = [*_entries(written), *_unconfigured(types)]
     except Problem as problem:
-        raise _at(path, problem) from None
-    kinds = {**BUILT_IN, **_kinds_of_others()}
+        raise _setting_error(path, problem) from None
+    kinds = {**BUILT_IN, **_plugin_kinds()}
     return Containers(
         {
             name: kinds[kind](
@@ -84,13 +86,10 @@ def configured(settings: Settings, *, token: str | None) -> Containers:
     )
 
 
-Entry = tuple[str, str, Mapping[str, str], Place]  # name, kind, properties, place
-
-
-def _left_out(written: Mapping[str, str]) -> Iterator[Entry]:
+def _unconfigured(written: Mapping[str, str]) -> Iterator[Entry]:
     for name in ALWAYS:
         if name not in written:
-            yield name, name, {}, Place(1, 1)
+            yield name, name, {}, FilePlace(1, 1)
 
 
 def _entries(root: Object) -> Iterator[Entry]:
@@ -107,9 +106,9 @@ def _entries(root: Object) -> Iterator[Entry]:
         yield name, _kind(name, block, place), flat, place
 
 
-def _kind(name: str, block: Object, place: Place) -> str:
+def _kind(name: str, block: Object, place: FilePlace) -> str:
     node = block.members.get("type")
-    known = sorted({*BUILT_IN, *_kinds_of_others()})
+    known = sorted({*BUILT_IN, *_plugin_kinds()})
     if node is None:
         raise Problem(place, f"container {name!r} has no type; expected one of {', '.join(known)}")
     kind = node.text if isinstance(node, Scalar) else None
@@ -134,7 +133,8 @@ def _block(node: Node, title: str) -> Object:
 
 
 def _flat(block: Object, prefix: str, title: str) -> Iterator[tuple[str, str]]:
-    """`spark-conf.spark.executor.memory = 4g` is read as objects in objects; names have dots."""
+    """Properties by dotted name: HOCON reads `spark-conf.spark.executor.memory = 4g` as nested
+    objects."""
     for key, _, node in block.walk():
         match node:
             case Object():
@@ -159,7 +159,7 @@ def _with_value(node: Scalar, name: str, title: str) -> str:
 
 
 def _read(path: Path) -> Object:
-    """What stands under `containers`, with the variables of the environment put in."""
+    """The block `containers` of the file, with environment variables substituted."""
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
@@ -175,31 +175,31 @@ def _read(path: Path) -> Object:
         document, _ = substitute(read_document(text), variables={}, environment=variables())
         return _root(document)
     except Problem as problem:
-        raise _at(path, problem) from None
+        raise _setting_error(path, problem) from None
 
 
 def _root(document: Document) -> Object:
-    found = document.root.members.get("containers")
-    if document.plugins or len(document.root.members) > 1 or found is None:
+    containers = document.root.members.get("containers")
+    if document.plugins or len(document.root.members) > 1 or containers is None:
         raise Problem(document.root.place, "expected one block, `containers { NAME { … } }`")
-    return _block(found, "containers")
+    return _block(containers, "containers")
 
 
-def _at(path: Path, problem: Problem) -> BadSetting:
+def _setting_error(path: Path, problem: Problem) -> BadSetting:
     return BadSetting(f"{path}:{problem.place.line}:{problem.place.column}: {problem.text}")
 
 
-def _kinds_of_others() -> Mapping[str, Kind]:
-    """Named, and loaded when one is used."""
-    found: dict[str, Kind] = {}
+def _plugin_kinds() -> Mapping[str, Kind]:
+    """Kinds from entry points of other packages; each is loaded when it is first used."""
+    kinds: dict[str, Kind] = {}
     for point in metadata.entry_points(group=ENTRY_POINTS):
-        if point.name in BUILT_IN or point.name in found:
+        if point.name in BUILT_IN or point.name in kinds:
             raise BadSetting(
                 f"the entry point {point.name!r} of {_package(point)} in the group {ENTRY_POINTS} "
                 "has the name of a kind of container that is there already; rename or uninstall it"
             )
-        found[point.name] = _loading(point)
-    return found
+        kinds[point.name] = _loading(point)
+    return kinds
 
 
 def _loading(point: metadata.EntryPoint) -> Kind:

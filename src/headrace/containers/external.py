@@ -1,33 +1,37 @@
-"""Workers that the user starts, with the command that is given to them."""
+"""The kind external: workers that the user starts, with the command that is shown to them."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
 
-from headrace.containers.launching import Launch, Launched, LaunchState, LaunchStatus, Supports
-from headrace.containers.properties import (
+from headrace.containers.container import (
     SPARK_CONF,
     ContainerSetting,
-    Known,
-    of_launch,
-    with_prefix,
-)
-from headrace.containers.worker_command import (
+    KnownProperties,
+    Launch,
+    Launched,
+    LaunchState,
+    LaunchStatus,
+    Supports,
     check_heap,
+    launch_properties,
     local_master,
     with_memory,
+    with_prefix,
     worker_arguments,
 )
 from headrace.errors import Refused
-from headrace.model.redaction import holds_secret
+from headrace.model.text import holds_secret
 
 COMMAND = "command"
 TOKEN_FILE = "headrace.token"  # noqa: S105 - a file's name
-KNOWN = Known("external", ("master", "warehouse", "token-file"), prefixes=(SPARK_CONF,))
+KNOWN = KnownProperties("external", ("master", "warehouse", "token-file"), prefixes=(SPARK_CONF,))
 
 
 class External:
+    """A `WorkerContainer` that starts nothing: the user runs the command it shows."""
+
     supports = Supports(start=False, stop=False, restart=False, status=False, logs=False)
 
     def __init__(self, setting: ContainerSetting) -> None:
@@ -42,7 +46,7 @@ class External:
         check_heap(KNOWN.for_group(self._setting, group, properties), memory_mb)
 
     def start(self, launch: Launch) -> Launched:
-        """Nothing is started: `command` is what the user has to run."""
+        """Start nothing, and return the command that the user has to run."""
         return Launched({COMMAND: self.command(launch)})
 
     def stop(self, launch: Launch, *, grace_s: float) -> None:  # noqa: ARG002
@@ -55,8 +59,8 @@ class External:
         raise self._not_ours(launch, "be asked for its log", "it is where you started it")
 
     def command(self, launch: Launch) -> str:
-        """For a shell. A setting of Spark with a secret is left to the user's own files."""
-        properties = of_launch(self._setting, launch)
+        """The worker's command, for a shell. Settings with secrets are left to the user's files."""
+        properties = launch_properties(self._setting, launch)
         conf = with_prefix(properties, SPARK_CONF)
         arguments = worker_arguments(
             launch,

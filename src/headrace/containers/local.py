@@ -1,153 +1,154 @@
-"""A child process on this machine, in a session of its own, with a log file.
+"""The kinds local and spark: a worker is a process of this machine; its executors may be elsewhere.
 
-The session is what makes "all it started" a set that can be named (sessions.py). A terminal's
-Ctrl-C does not reach it either: whoever started it decides how it ends.
-
-Its standard input is a pipe that this process holds open. When this process dies, however it
-dies, the pipe closes, and a child started with `--with-parent` ends itself.
+pyspark starts the JVM of a driver by `spark-submit` in client mode, from SPARK_HOME or from the
+pyspark package. So a worker against spark://, yarn or k8s:// is the same process with another
+master. `spark-submit` takes settings on its command line, which every user of a machine can read:
+settings whose name or value looks secret go through a file that only its owner can read.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import threading
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
 
-from headrace.clock import Clock, SystemClock
-from headrace.containers import sessions
-from headrace.containers.container import Exited, Running, Status
-from headrace.containers.sessions import KILL_WAIT_S, POLL_S, SWEEPS_MAX
+from headrace.containers.container import (
+    EXPORT,
+    JOINED,
+    SPARK_CONF,
+    ContainerSetting,
+    KnownProperties,
+    Launch,
+    Supports,
+    check_heap,
+    flag,
+    launch_properties,
+    local_master,
+    this_program,
+    with_memory,
+    with_prefix,
+    worker_arguments,
+)
+from headrace.containers.detached import SECRETS, DetachedWorkers, Prepare, PreparedStart
+from headrace.model.text import holds_secret
 
-# As SIGTERM, from a parent that nobody waits for: Java may finish writing its class-data archive.
-UNHURRIED = signal.SIGUSR1
-LOG_BYTES_MAX = 10_000_000  # a larger log is put aside when the process starts
-TAIL_BYTES_MAX = 65_536
-
-
-class LocalProcess:
-    def __init__(
-        self,
-        name: str,
-        argv: Sequence[str],
-        *,
-        log: Path,
-        environment: Mapping[str, str],
-        output: Path | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        """`output` takes its standard output; without it that goes to the log as well."""
-        self.name = name
-        self._argv = list(argv)
-        self._log = log
-        self._environment = dict(environment)
-        self._clock: Clock = clock or SystemClock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0
-        self._output = output
-        self._output_read = 0
-        self._never = threading.Event()
-
-    @property
-    def log_location(self) -> str:
-        return str(self._log)
-
-    def start(self) -> None:
-        assert self._process is None or self._process.returncode is not None, "it runs already"
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        if self._log.exists() and self._log.stat().st_size > LOG_BYTES_MAX:
-            self._log.replace(self._log.with_suffix(self._log.suffix + ".1"))
-        with self._log.open("ab") as log, _opened(self._output) as output:
-            self._log_start, self._output_read = log.tell(), 0
-            self._process = subprocess.Popen(  # noqa: S603 - argv is ours, and no shell reads it
-                self._argv,
-                stdin=subprocess.PIPE,
-                stdout=output or log,
-                stderr=log,
-                env=self._environment,
-                start_new_session=True,
-            )
-
-    def status(self) -> Status | None:
-        if self._process is None:
-            return None
-        if self._process.returncode is None and self._has_exited():
-            self._take_away(self._process)
-        code = self._process.returncode
-        return Running(self._process.pid) if code is None else Exited(code)
-
-    def stop(self, *, grace_s: float, number: signal.Signals = signal.SIGTERM) -> None:
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        if not self._has_exited():
-            process.send_signal(number)
-            self._wait_for_exit(grace_s)
-        self._take_away(process)
-
-    def kill(self) -> None:
-        """End it and its process group at once, and wait for nothing: fit for a signal handler."""
-        if self._process is not None and self._process.returncode is None:
-            sessions.signal_group(self._process.pid, signal.SIGKILL)
-
-    def log_since_start(self) -> list[str]:
-        """The last lines it wrote, of this start only."""
-        if not self._log.exists():
-            return []
-        with self._log.open("rb") as log:
-            end = log.seek(0, os.SEEK_END)
-            log.seek(max(self._log_start, end - TAIL_BYTES_MAX))
-            return log.read().decode(errors="replace").splitlines()
-
-    def new_output(self) -> list[str]:
-        """The whole lines of its standard output that were not asked for before."""
-        if self._output is None or not self._output.exists():
-            return []
-        with self._output.open("rb") as output:
-            output.seek(self._output_read)
-            whole, newline, _ = output.read(TAIL_BYTES_MAX).rpartition(b"\n")
-        self._output_read += len(whole + newline)
-        return whole.decode(errors="replace").splitlines()
-
-    def _has_exited(self) -> bool:
-        """Whether it ended. It is left unreaped, so that its session id is nobody else's yet."""
-        assert self._process is not None
-        flags = os.WEXITED | os.WNOWAIT | os.WNOHANG
-        return os.waitid(os.P_PID, self._process.pid, flags) is not None
-
-    def _wait_for_exit(self, limit_s: float) -> bool:
-        deadline_s = self._clock.monotonic_s() + limit_s
-        while not self._has_exited():
-            if self._clock.monotonic_s() >= deadline_s:
-                return False
-            self._never.wait(POLL_S)
-        return True
-
-    def _take_away(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill whatever is left of its session, then reap it."""
-        sessions.signal_group(process.pid, signal.SIGKILL)
-        self._wait_for_exit(KILL_WAIT_S)
-        for _ in range(SWEEPS_MAX):
-            left = sessions.members(process.pid)
-            if not left:
-                break
-            for pid in left:
-                sessions.signal_process(pid, signal.SIGKILL)
-            self._never.wait(POLL_S)
-        process.wait(KILL_WAIT_S)
-        if process.stdin is not None:
-            process.stdin.close()
+LOCAL = KnownProperties("local", ("master", "warehouse"), whole=("supports-restart",))
+SPARK = KnownProperties(
+    "spark",
+    ("master", "spark-home", "warehouse"),
+    required=("master",),
+    whole=("deploy-mode", "supports-restart"),
+)
+CLUSTERS = ("spark://", "yarn", "k8s://")
+SECRETS_MODE = 0o600
+SUBMIT_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 
 
-@contextmanager
-def _opened(path: Path | None) -> Generator[IO[bytes] | None]:
-    if path is None:
-        yield None
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as stream:
-        yield stream
+def local_workers(
+    setting: ContainerSetting, *, program: Sequence[str] | None = None
+) -> DetachedWorkers:
+    """`program`: the command that takes the arguments of a worker; by default `headrace`."""
+    LOCAL.check(setting)
+    return _workers(setting, program, LOCAL)
+
+
+def spark_workers(
+    setting: ContainerSetting, *, program: Sequence[str] | None = None
+) -> DetachedWorkers:
+    SPARK.check(setting)
+    _check_spark(setting)
+    return _workers(setting, program, SPARK, _check_spark)
+
+
+def _check_spark(setting: ContainerSetting) -> None:
+    master, mode = setting.properties["master"], setting.properties.get("deploy-mode", "client")
+    if not master.startswith(CLUSTERS):
+        raise setting.wrong(
+            f"property 'master' is {master!r}; expected spark://HOST:PORT, yarn or k8s://URL. A "
+            "worker without a cluster is of the kind local"
+        )
+    if mode != "client":
+        raise setting.wrong(
+            f"property 'deploy-mode' is {mode!r}; expected client: the worker is the driver, and "
+            "runs here. For a driver in a pod there is the kind kubernetes"
+        )
+    home = setting.properties.get("spark-home")
+    if home is not None and not (Path(home) / "bin" / "spark-submit").is_file():
+        raise setting.wrong(
+            f"property 'spark-home' is {home!r}, and there is no bin/spark-submit in it; expected "
+            "the folder of a Spark distribution, or leave it out to use the one of pyspark"
+        )
+
+
+def _nothing_else(setting: ContainerSetting) -> None:
+    """The check of a kind whose properties take any value."""
+
+
+def _workers(
+    setting: ContainerSetting,
+    program: Sequence[str] | None,
+    known: KnownProperties,
+    check_values: Callable[[ContainerSetting], None] = _nothing_else,
+) -> DetachedWorkers:
+    def check(group: str, properties: Mapping[str, str], memory_mb: int) -> None:
+        merged = known.for_group(setting, group, properties)
+        check_values(merged)
+        check_heap(merged, memory_mb)
+
+    return DetachedWorkers(
+        setting,
+        _preparing(setting, program or this_program()),
+        supports=Supports(restart=flag(setting, "supports-restart", default=True)),
+        check=check,
+    )
+
+
+def _preparing(setting: ContainerSetting, program: Sequence[str]) -> Prepare:
+    def prepare(launch: Launch, folder: Path) -> PreparedStart:
+        properties = launch_properties(setting, launch)
+        conf = with_memory(with_prefix(properties, SPARK_CONF), launch.memory_mb)
+        secret = {
+            name: value
+            for name, value in conf.items()
+            if name not in JOINED and holds_secret(name, value)
+        }
+        arguments = worker_arguments(
+            launch,
+            master=properties.get("master") or local_master(launch),
+            conf={name: value for name, value in conf.items() if name not in secret},
+            home=str(setting.home.absolute()),
+            warehouse=properties.get("warehouse"),
+            folder=folder,
+        )
+        return PreparedStart([*program, *arguments], _environment(properties, secret, folder))
+
+    return prepare
+
+
+def _environment(
+    properties: Mapping[str, str], secret: Mapping[str, str], folder: Path
+) -> Mapping[str, str]:
+    environment = with_prefix(properties, EXPORT)
+    if home := properties.get("spark-home"):
+        environment["SPARK_HOME"] = home
+    if secret:
+        path = _written(folder / SECRETS, secret)
+        user_arguments = environment.get(SUBMIT_ARGUMENTS, "pyspark-shell")
+        own_arguments = shlex.join(["--properties-file", str(path), "--load-spark-defaults"])
+        environment[SUBMIT_ARGUMENTS] = f"{own_arguments} {user_arguments}"
+    return environment
+
+
+def _written(path: Path, conf: Mapping[str, str]) -> Path:
+    """Write a file that java.util.Properties reads, and that only its owner can read."""
+    path.touch(mode=SECRETS_MODE)
+    path.write_text("".join(f"{_escaped(k)}={_escaped(v)}\n" for k, v in conf.items()))
+    return path
+
+
+def _escaped(text: str) -> str:
+    special = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+    return "".join(
+        special.get(character) or (f"\\{character}" if character in "\\ =:#!" else character)
+        for character in text
+    )

@@ -1,0 +1,1 @@
+"""The coordinator: elects a leader, answers workers, and reconciles jobs, tables and groups."""

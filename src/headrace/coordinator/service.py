@@ -1,7 +1,7 @@
-"""One coordinator: what starts and stops, and in which order.
+"""The coordinator process: what starts and stops, and in which order.
 
-It campaigns for as long as it runs. While it leads, a `LeaderTerm` lives; everything else
-(reads, commands) works on any node, and needs none.
+A coordinator campaigns for leadership for as long as it runs. While it leads, a `LeaderTerm` lives.
+Everything else (reads and commands) works on any node, whether it leads or not.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from collections.abc import Callable
 from sqlalchemy import Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.answers import LoopAnswers
-from headrace.coordinator.bell import Bell
-from headrace.coordinator.commands import Commands
+from headrace.coordinator.context import CoordinatorSettings, Metrics
 from headrace.coordinator.groups.commands import GroupCommands
-from headrace.coordinator.leader import (
+from headrace.coordinator.jobs.commands import Commands
+from headrace.coordinator.leadership.leader import (
     CAMPAIGN_INTERVAL_S,
     RENEW_SHARE,
-    Candidate,
+    LeaderCandidate,
+    LeaderClock,
     Leadership,
+    begin_time,
+    longest_pauses,
 )
-from headrace.coordinator.leader_clock import LeaderClock, begin_time, longest_pauses
-from headrace.coordinator.metrics import Metrics
-from headrace.coordinator.options import Options
+from headrace.coordinator.leadership.term import LeaderTerm
+from headrace.coordinator.sync.notifier import WorkerNotifier
+from headrace.coordinator.sync.writer import LoopAnswers
 from headrace.coordinator.tables.commands import TableCommands
-from headrace.coordinator.term import LeaderTerm
 from headrace.errors import (
     Fenced,
     KeyRefused,
@@ -37,8 +38,9 @@ from headrace.errors import (
     Unavailable,
 )
 from headrace.model.ids import Ids
-from headrace.store import leases
-from headrace.store.engine import (
+from headrace.store.core import leases
+from headrace.store.core.encryption import check_key
+from headrace.store.core.engine import (
     LOCK_SHARE,
     keyring_of,
     open_store,
@@ -47,31 +49,32 @@ from headrace.store.engine import (
     write_failed_s_ago,
     writing,
 )
-from headrace.store.hint import open_hint
-from headrace.store.leases import Lease
+from headrace.store.core.leases import Lease, open_takeover_lock
 from headrace.store.migrate import prepare_store
-from headrace.store.sealed import check_key
 
 log = logging.getLogger(__name__)
 
 STOP_TIMEOUT_S = 10.0  # for the leader's thread to hand over and end
-STORE_AWAY_PAUSE_S = 1.0  # between two looks at a store that is away
-FAILED_PAUSE_S = 1.0  # after an error that nobody foresaw
-KEY_PAUSE_S = 10.0  # until a key that was changed is looked for again
-WRITE_FAILURE_TOLD_S = 10.0  # so long a write that failed is a problem, if none was tried since
+STORE_AWAY_PAUSE_S = 1.0  # between two tries, while the store is unavailable
+FAILED_PAUSE_S = 1.0  # after an unexpected error
+KEY_PAUSE_S = 10.0  # before the key file is read again, when a key was missing
+WRITE_FAILURE_SHOWN_S = 10.0  # a failed write counts as a problem, if none was tried since
 
 
 class Coordinator:
-    def __init__(self, options: Options, clock: Clock, ids: Ids) -> None:
+    """One coordinator process: its store, its commands, and its term while it leads."""
+
+    def __init__(self, options: CoordinatorSettings, clock: Clock, ids: Ids) -> None:
         self.options = options
         self.engine = self._open()
         prepare_store(self.engine)
         # Renewals have their own connections: a long pass or a full pool must not lose the lease.
-        # But the same keys: one that a take-over found is there for all, also without its file.
+        # Both engines share one keyring: a key that was read at a take-over serves both, even if
+        # its file is gone by now.
         self._lease_engine = with_keyring(self._open(), keyring_of(self.engine))
-        self._hint = open_hint(self._lease_engine)
+        self._takeover_lock = open_takeover_lock(self._lease_engine)
         self._clock, self._ids = clock, ids
-        self.bell = Bell()
+        self.notifier = WorkerNotifier()
         self.answers = LoopAnswers()
         self.metrics = Metrics()
         self.commands = Commands(self.engine, clock, ids, schedule=options.schedule)
@@ -84,13 +87,13 @@ class Coordinator:
             containers=options.groups.containers,
             stopping=self._stopping,
         )
-        self._led: LeaderTerm | None = None
+        self._leader_term: LeaderTerm | None = None
         self._leadership: Leadership | None = None
         self._seen: Lease | None = None
-        self._led_by_seen = False  # whether its holder still renews it
-        self._looked_at_s = clock.monotonic_s()  # at the lease, the last time that it was answered
+        self._seen_lease_is_live = False  # whether its holder still renews the lease
+        self._looked_at_s = clock.monotonic_s()  # when the lease was last read
         self._may_lead = True
-        self._refused: KeyRefused | None = None  # the key that was missing when it was to lead
+        self._refused: KeyRefused | None = None  # why it could not lead: a missing key
         self._thread = threading.Thread(target=self._run, name="leader", daemon=True)
 
     def _open(self) -> Engine:
@@ -101,40 +104,40 @@ class Coordinator:
         self._thread.start()
 
     def begin_stop(self) -> None:
-        """Hand over at once; `stop` then waits for it. Safe to call from a signal handler."""
+        """Begin to hand over; `stop` then waits for it. Safe to call from a signal handler."""
         self._stopping.set()
 
     def stop(self) -> None:
         self.begin_stop()
         self._thread.join(STOP_TIMEOUT_S)
-        self._hint.release()
+        self._takeover_lock.release()
         self._lease_engine.dispose()
         self.engine.dispose()
 
     @property
     def leading(self) -> Leadership | None:
-        """The current term, while it can be trusted."""
+        """The current leadership, while it can be trusted; None when this node does not lead."""
         leadership = self._leadership
         trusted = leadership is not None and leadership.trusted(self._clock.monotonic_s())
         return leadership if trusted else None
 
-    def led(self) -> LeaderTerm:
-        """The running term, for those who speak to the leader; NotLeader says where it is."""
-        term = self._led
+    def leader_term(self) -> LeaderTerm:
+        """The running term, for requests to the leader; raises NotLeader with its address."""
+        term = self._leader_term
         if term is None or self.leading is None:
             raise NotLeader(self.leader_address())
         return term
 
-    def led_now(self) -> LeaderTerm:
-        """As `led`, without asking the store where the leader is: for the event loop's thread."""
-        term = self._led
+    def leader_term_now(self) -> LeaderTerm:
+        """As `leader_term`, but never reads the store: safe on the event loop's thread."""
+        term = self._leader_term
         if term is None or self.leading is None:
             raise NotLeader(self._last_seen_leader())
         return term
 
     def look_at(self, job_id: str) -> None:
-        """A command came in here: when this node leads, it need not wait to hear of it."""
-        if (term := self._led) is not None:
+        """Reconcile this job soon, if this node leads: a command for it came in here."""
+        if (term := self._leader_term) is not None:
             term.look_at([job_id])
 
     def _last_seen_leader(self) -> str | None:
@@ -145,28 +148,28 @@ class Coordinator:
     def problems(self) -> tuple[str, ...]:
         """What keeps this coordinator, or all of them, from their work.
 
-        From what its threads found out by themselves: whoever asks need not wait for a store.
+        Reads only what its threads noted, so a health check never waits for the store.
         """
-        found: list[str] = []
+        reasons: list[str] = []
         failed_s = [write_failed_s_ago(each) for each in (self.engine, self._lease_engine)]
         leading, refused = self.leading is not None, self._refused
         pause_s = self.options.ttl_s if refused is None else self.options.ttl_s + KEY_PAUSE_S
         silent = self._clock.monotonic_s() - self._looked_at_s > pause_s
-        if any(ago_s is not None and ago_s < WRITE_FAILURE_TOLD_S for ago_s in failed_s):
-            found.append("the store can't be written")
+        if any(ago_s is not None and ago_s < WRITE_FAILURE_SHOWN_S for ago_s in failed_s):
+            reasons.append("the store can't be written")
         elif not leading and self._may_lead and silent:
-            found.append("the store does not answer")
+            reasons.append("the store does not answer")
         if not self._may_lead:
-            found.append("this program is too old to lead on this store, and only answers")
-            return tuple(found)
+            reasons.append("this program is too old to lead on this store, and only answers")
+            return tuple(reasons)
         if refused is not None:
-            found.append(f"the store's key {refused.key_id} is not held here: it only answers")
-        if not leading and (silent or not self._led_by_seen):
-            found.append("nobody leads")
-        return tuple(found)
+            reasons.append(f"the store's key {refused.key_id} is not held here: it only answers")
+        if not leading and (silent or not self._seen_lease_is_live):
+            reasons.append("nobody leads")
+        return tuple(reasons)
 
     def leader_known(self) -> str | None:
-        """As `leader_address`, as far as it is known without asking the store."""
+        """As `leader_address`, as far as it is known without reading the store."""
         return self.options.address if self.leading is not None else self._last_seen_leader()
 
     def leader_address(self) -> str | None:
@@ -177,11 +180,14 @@ class Coordinator:
         return self._last_seen_leader()
 
     def _run(self) -> None:
-        """Nothing ends it but a stop, or an upgrade under us: reads go on, leading doesn't (L4)."""
-        # One candidate for all campaigns: what it saw of the lease must outlive a failed look.
-        candidate = Candidate(
+        """Campaign and lead until `stop`, or until another program upgrades the store.
+
+        After such an upgrade this node still answers reads, but never leads again (L4).
+        """
+        # One candidate for all campaigns: what it saw of the lease must outlive a failed read.
+        candidate = LeaderCandidate(
             self._lease_engine,
-            self._hint,
+            self._takeover_lock,
             self._clock,
             holder=leases.this_process(),
             address=self.options.address,
@@ -193,27 +199,27 @@ class Coordinator:
             except ProgramTooOld as error:
                 log.error("may not lead", extra={"reason": str(error)})  # noqa: TRY400
                 self._may_lead = False
-                self._hint.release()
+                self._takeover_lock.release()
                 return
-            except KeyRefused as error:  # others lead; its key file may have the new one later
+            except KeyRefused as error:  # others may lead; the key file may be updated later
                 log.error("may not lead", extra={"reason": str(error)})  # noqa: TRY400
-                self._refused, self._led_by_seen = error, False
-                self._hint.release()
+                self._refused, self._seen_lease_is_live = error, False
+                self._takeover_lock.release()
                 self._stopping.wait(KEY_PAUSE_S)
             except Exception:
                 log.exception("campaign failed")
                 self._stopping.wait(FAILED_PAUSE_S)
 
-    def _serve_a_term(self, candidate: Candidate) -> None:
+    def _serve_a_term(self, candidate: LeaderCandidate) -> None:
         leadership = self._campaign(candidate)
         if leadership is None:
             return
         try:
-            self._lead(leadership, candidate.heard_ms())
+            self._lead(leadership, candidate.leader_now_ms())
         finally:
             self._step_down(leadership)
 
-    def _campaign(self, candidate: Candidate) -> Leadership | None:
+    def _campaign(self, candidate: LeaderCandidate) -> Leadership | None:
         while not self._stopping.wait(CAMPAIGN_INTERVAL_S):
             try:
                 won = candidate.step()
@@ -221,7 +227,7 @@ class Coordinator:
                 log.warning("store away", extra={"reason": str(error)})
                 self._stopping.wait(STORE_AWAY_PAUSE_S)
                 continue
-            self._seen, self._led_by_seen = candidate.seen, candidate.led
+            self._seen, self._seen_lease_is_live = candidate.seen, candidate.lease_is_live
             self._looked_at_s = self._clock.monotonic_s()
             self._look_for_key()
             self.metrics.term.set(candidate.seen.epoch if candidate.seen else 0)
@@ -230,7 +236,10 @@ class Coordinator:
         return None
 
     def _look_for_key(self) -> None:
-        """Others may lead by now, so that nobody would ask for the key that was missing."""
+        """Check again for a missing key.
+
+        Another node may lead by now; then no take-over of ours would ask for the key.
+        """
         if self._refused is None:
             return
         try:
@@ -243,7 +252,7 @@ class Coordinator:
         else:
             self._refused = None
 
-    def _lead(self, leadership: Leadership, heard_ms: int | None) -> None:
+    def _lead(self, leadership: Leadership, leader_now_ms: int | None) -> None:
         epoch, clock = leadership.term.epoch, LeaderClock(self._clock)
         log.info("leading", extra={"term": epoch, "address": self.options.address})
         try:
@@ -252,7 +261,7 @@ class Coordinator:
                 leadership.term,
                 clock,
                 longest_pauses(self.options),
-                heard_ms,
+                leader_now_ms,
                 limit_s=self.options.ttl_s * LOCK_SHARE,
             )
         except (Fenced, Unavailable) as error:
@@ -263,11 +272,11 @@ class Coordinator:
             leadership,
             clock,
             self._ids,
-            self.bell,
+            self.notifier,
             self.metrics,
             options=self.options,
         )
-        self._led = term
+        self._leader_term = term
         term.start()
         self._leadership = leadership
         self.metrics.leading.set(1)
@@ -277,16 +286,19 @@ class Coordinator:
             if not term.works() or not leadership.renew(self._lease_engine, clock):
                 log.warning("no longer leading", extra={"term": epoch})
                 return
-            if leadership.offset_ms:  # the store knows by now, and the next term moves its times
+            if leadership.offset_ms:  # stored by now: the next term moves due times
                 facts = {"term": epoch, "set_by_s": -leadership.offset_ms / 1000}
                 log.warning("handing over: the wall clock was set", extra=facts)
                 return
 
     def _step_down(self, leadership: Leadership) -> None:
-        """Each step is done whatever becomes of the others; the lease runs out by itself, too."""
+        """Do each step even if another fails; without a resignation the lease just expires."""
         self.metrics.leading.set(0)
-        term, self._led, self._leadership = self._led, None, None
-        steps: list[Callable[[], None]] = [lambda: self._resign(leadership), self._hint.release]
+        term, self._leader_term, self._leadership = self._leader_term, None, None
+        steps: list[Callable[[], None]] = [
+            lambda: self._resign(leadership),
+            self._takeover_lock.release,
+        ]
         for step in [term.stop, *steps] if term is not None else steps:
             try:
                 step()

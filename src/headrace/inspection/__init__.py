@@ -1,8 +1,7 @@
-"""A look at a whole catalog that Headrace has never seen: its health, and what optimizing saves.
+"""Inspection: the health of a catalog that Headrace has never seen, and what optimizing saves.
 
-Needs no coordinator and no store, and changes nothing. `look` reads the catalog through
-Spark, `build` makes one value of what it found (`report`), and `text`, `as_json` and `page` show
-that value.
+It needs no coordinator and no store, and changes nothing. `survey` reads the catalog through Spark,
+`report` makes one value of what was read (and its JSON), and `text` and `page` show that value.
 """
 
 from __future__ import annotations

@@ -1,29 +1,47 @@
-"""What an inspection found, as one value: every number that is shown stands here, and nothing of
-how it is shown.
+"""The inspection report: one value with every number that is shown, and how it is made. Pure.
 
-A table's files are gone by then: a table of a million files is a few hundred bytes of report.
+Nothing here says how the numbers are shown. `inspect_table` turns what was read of a table into its
+part of the report; the table's files are gone by then, so that a table of a million files is a few
+hundred bytes of report. `as_json` is the report for programs: every value, with those that are
+computed from others beside them.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
+from typing import Any
 
-from headrace.model.tables.measure import Tally
+from headrace.model.tables.assessment import Assessment, assess, scan_score
+from headrace.model.tables.bins import Bin
+from headrace.model.tables.files import (
+    DeleteKind,
+    FileSize,
+    FileTally,
+    MeasuredPartition,
+    Partition,
+    TableFiles,
+    measure,
+)
+from headrace.model.tables.plan import Gain, TablePlan, gain_of, predict
+from headrace.model.tables.settings import OptimizingSettings
 
 KIB, GIB = 1024, 1024**3
-# Upper ends of the bars of the size plot, in bytes: each twice the one before; the last bar is
-# of all that is larger.
+# Upper ends of the bars of the size plot, in bytes: each is twice the one before. One more bar has
+# all larger files.
 SIZE_EDGES_BYTES: Sequence[int] = tuple(16 * KIB * 2**power for power in range(17))
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 AGE_EDGES_MS: Sequence[int] = (HOUR_MS, *(DAY_MS * days for days in (1, 7, 30, 90, 365)))
-POOR_BELOW = 50  # a score under which a table is counted as in poor health
+PARTITIONS_PER_TABLE_MAX = 20  # of one table in the report, those most in need
+POOR_BELOW = 50  # a table with a lower score counts as in poor health
 
 
 @dataclass(frozen=True, slots=True)
 class SizeCount:
-    """Files of one bar of the size plot, by what their own table thinks of their size."""
+    """Files in one bar of the size plot, classified by the settings of their own tables."""
 
     fragments: int = 0
     undersized: int = 0
@@ -38,7 +56,7 @@ class SizeCount:
 
 
 @dataclass(frozen=True, slots=True)
-class Deletes:
+class DeleteCounts:
     """Delete files; a deletion vector counts as one."""
 
     position: int = 0
@@ -46,17 +64,15 @@ class Deletes:
     vectors: int = 0
     bytes: int = 0
     rows: int = 0
-    dangling: int | None = (
-        0  # in the table's metadata, and apply to no file. None: it can't be told
-    )
+    dangling: int | None = 0  # in the table's metadata, but apply to no file. None: unknown
 
     @property
     def files(self) -> int:
-        """Those that apply to something."""
+        """Delete files that apply to a data file."""
         return self.position + self.equality + self.vectors
 
-    def __add__(self, other: Deletes) -> Deletes:
-        return Deletes(
+    def __add__(self, other: DeleteCounts) -> DeleteCounts:
+        return DeleteCounts(
             self.position + other.position,
             self.equality + other.equality,
             self.vectors + other.vectors,
@@ -68,7 +84,7 @@ class Deletes:
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Those that a table keeps."""
+    """The snapshots that a table keeps."""
 
     count: int
     oldest_ms: int | None
@@ -86,7 +102,7 @@ class Saving:
     bytes_before: int = 0
     bytes_after: int = 0
     bytes_rewritten: int = 0  # read and written
-    spared_bytes: int = 0  # by which every full scan gets cheaper, an opened file as so many bytes
+    spared_bytes: int = 0  # that every full scan gets cheaper by, counting opened files as bytes
 
     @property
     def files_saved(self) -> int:
@@ -98,7 +114,7 @@ class Saving:
 
     @property
     def benefit(self) -> float:
-        """Bytes that each scan is spared for a byte that is read or written once."""
+        """Bytes that every scan is spared for each byte that is read or written once."""
         return self.spared_bytes / max(1, self.bytes_rewritten)
 
     def __add__(self, other: Saving) -> Saving:
@@ -115,6 +131,8 @@ class Saving:
 
 @dataclass(frozen=True, slots=True)
 class PartitionNeed:
+    """A partition that is due, and what optimizing it would save."""
+
     table: str
     partition: str
     type: str
@@ -123,24 +141,24 @@ class PartitionNeed:
 
 
 @dataclass(frozen=True, slots=True)
-class Inspected:
-    """One table."""
+class InspectedTable:
+    """One table of the report."""
 
     table: str  # namespace.name
     format_version: int
     target_bytes: int
-    enabled: bool  # self-optimizing.enabled; what would be saved is told all the same
-    files: Tally
-    small: Tally  # fragments and undersized ones
+    enabled: bool  # self-optimizing.enabled; savings are computed either way
+    files: FileTally
+    small: FileTally  # fragments and undersized files
     sizes: Sequence[SizeCount]
     partitions: int
     partitions_due: int
-    deletes: Deletes
+    deletes: DeleteCounts
     snapshots: Snapshots
     scan_score: int
     amoro_score: int
     score_after: int  # the scan score as optimizing is predicted to leave it
-    type: str | None  # of the optimizing that is due; None: there is nothing to gain
+    type: str | None  # of the optimizing that is due; None: no rewrite gains
     why: str
     saving: Saving
     most_in_need: Sequence[PartitionNeed]
@@ -157,14 +175,14 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
-    """All tables together that could be read."""
+class CatalogTotals:
+    """The sums over all tables that could be read."""
 
     tables: int
-    files: Tally
-    small: Tally
+    files: FileTally
+    small: FileTally
     sizes: Sequence[SizeCount]
-    deletes: Deletes
+    deletes: DeleteCounts
     snapshots: int
     oldest_ms: int | None
     by_age: Sequence[int]
@@ -180,6 +198,8 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class CatalogReport:
+    """The whole report."""
+
     catalog: str
     type: str
     properties: Mapping[str, str]  # secrets redacted
@@ -187,19 +207,19 @@ class CatalogReport:
     took_s: float
     filter: str | None
     filtered: int  # tables that the filter kept out
-    tables: Sequence[Inspected]  # those first that optimizing saves most at
+    tables: Sequence[InspectedTable]  # those first for which optimizing saves most
     unread: Sequence[Unread]
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> CatalogTotals:
         oldest = [t.snapshots.oldest_ms for t in self.tables if t.snapshots.oldest_ms is not None]
         scores = [table.scan_score for table in self.tables]
-        return Totals(
+        return CatalogTotals(
             tables=len(self.tables),
-            files=sum((table.files for table in self.tables), Tally()),
-            small=sum((table.small for table in self.tables), Tally()),
+            files=sum((table.files for table in self.tables), FileTally()),
+            small=sum((table.small for table in self.tables), FileTally()),
             sizes=_summed_sizes(self.tables),
-            deletes=sum((table.deletes for table in self.tables), Deletes()),
+            deletes=sum((table.deletes for table in self.tables), DeleteCounts()),
             snapshots=sum(table.snapshots.count for table in self.tables),
             oldest_ms=min(oldest, default=None),
             by_age=_summed_ages(self.tables),
@@ -211,20 +231,209 @@ class CatalogReport:
 
     @property
     def partitions_in_need(self) -> Sequence[PartitionNeed]:
-        """Of all tables, those first that optimizing saves most at."""
-        found = [need for table in self.tables for need in table.most_in_need]
-        return sorted(found, key=lambda need: -need.saving.spared_bytes)
+        """Partitions of all tables, those first for which optimizing saves most."""
+        needs = [need for table in self.tables for need in table.most_in_need]
+        return sorted(needs, key=lambda need: -need.saving.spared_bytes)
 
 
-def _summed_sizes(tables: Sequence[Inspected]) -> Sequence[SizeCount]:
+@dataclass(frozen=True, slots=True)
+class TableReading:
+    """What was read of a table."""
+
+    table: str  # namespace.name
+    metadata: Mapping[str, Any]  # the content of its metadata file
+    files: TableFiles
+    filtered: frozenset[str] | None = None  # paths that self-optimizing.filter lets through
+    flaws: Sequence[str] = ()
+
+
+def inspect_table(reading: TableReading, *, now_ms: int) -> InspectedTable:
+    """The table as it is, and as one pass of optimizing would leave it.
+
+    The table is seen for the first time, and no partition has a clock. So whatever is due by time
+    is due now.
+    """
+    settings, flaws = OptimizingSettings.read(reading.files.properties)
+    whole = replace(settings, enabled=True)
+    kept_out = _kept_out(reading)
+    assessment = assess(reading.files, whole, {}, now_ms=now_ms, left_out=kept_out)
+    measured = {each.partition: each.measured for each in assessment.evaluated}
+    small = [m.fragments + m.undersized for m in measured.values()]
+    return InspectedTable(
+        table=reading.table,
+        format_version=int(reading.metadata["format-version"]),
+        target_bytes=settings.target_size_bytes,
+        enabled=settings.enabled,
+        files=assessment.files,
+        small=sum(small, FileTally()),
+        sizes=sizes_of(reading.files, settings),
+        partitions=len(assessment.evaluated),
+        partitions_due=len({each.partition for each in assessment.plan.bins})
+        if assessment.plan
+        else 0,
+        deletes=_deletes(reading),
+        snapshots=snapshots_of(reading.metadata, now_ms=now_ms),
+        scan_score=assessment.scan_score,
+        amoro_score=assessment.amoro_score,
+        score_after=_score_after(reading.files, assessment, whole),
+        type=assessment.plan.type.name if assessment.plan else None,
+        why=why(list(measured.values())),
+        saving=_saving(assessment.plan.gain, whole) if assessment.plan else Saving(),
+        most_in_need=_needs(reading, assessment.plan, measured, whole) if assessment.plan else (),
+        flaws=[*map(str, flaws), *reading.flaws],
+    )
+
+
+def as_json(report: CatalogReport) -> dict[str, Any]:
+    """The report for programs."""
+    body = asdict(report)
+    totals = report.totals
+    body["totals"] = {
+        **asdict(totals),
+        "small_share": round(totals.small_share, 4),
+        "saving": _saving_json(totals.saving),
+    }
+    body["tables"] = [_table_json(table) for table in report.tables]
+    return body
+
+
+def _table_json(table: InspectedTable) -> dict[str, Any]:
+    needs = [{**asdict(need), "saving": _saving_json(need.saving)} for need in table.most_in_need]
+    return {**asdict(table), "saving": _saving_json(table.saving), "most_in_need": needs}
+
+
+def _saving_json(saving: Saving) -> dict[str, Any]:
+    worked_out = {
+        "files_saved": saving.files_saved,
+        "bytes_saved": saving.bytes_saved,
+        "benefit": round(saving.benefit, 4),
+    }
+    return {**asdict(saving), **worked_out}
+
+
+def _summed_sizes(tables: Sequence[InspectedTable]) -> Sequence[SizeCount]:
     summed = [SizeCount()] * (len(SIZE_EDGES_BYTES) + 1)
     for table in tables:
         summed = [one + other for one, other in zip(summed, table.sizes, strict=True)]
     return summed
 
 
-def _summed_ages(tables: Sequence[Inspected]) -> Sequence[int]:
+def _summed_ages(tables: Sequence[InspectedTable]) -> Sequence[int]:
     summed = [0] * (len(AGE_EDGES_MS) + 1)
     for table in tables:
         summed = [one + other for one, other in zip(summed, table.snapshots.by_age, strict=True)]
     return summed
+
+
+def sizes_of(files: TableFiles, settings: OptimizingSettings) -> Sequence[SizeCount]:
+    counts: Counter[tuple[int, FileSize]] = Counter()
+    for file in files.files:
+        counts[bisect_left(SIZE_EDGES_BYTES, file.bytes), _size(file.bytes, settings)] += 1
+    return [
+        SizeCount(*(counts[bar, size] for size in FileSize))
+        for bar in range(len(SIZE_EDGES_BYTES) + 1)
+    ]
+
+
+def snapshots_of(metadata: Mapping[str, Any], *, now_ms: int) -> Snapshots:
+    at_ms = [int(one["timestamp-ms"]) for one in metadata.get("snapshots", ())]
+    by_age = [0] * (len(AGE_EDGES_MS) + 1)
+    for each in at_ms:
+        by_age[bisect_left(AGE_EDGES_MS, now_ms - each)] += 1
+    return Snapshots(len(at_ms), min(at_ms, default=None), max(at_ms, default=None), by_age)
+
+
+def why(measured: Sequence[MeasuredPartition]) -> str:
+    """What is wrong with these partitions, in a few words; empty when nothing is wrong."""
+    parts = (
+        ("fragments", sum(m.fragments.files for m in measured)),
+        ("undersized files", sum(m.undersized.files for m in measured)),
+        ("files with many rows deleted", sum(m.rewrite.files for m in measured)),
+        ("files under several or equality deletes", sum(m.laden.files for m in measured)),
+        ("delete files", sum(m.any_deletes for m in measured)),
+    )
+    return ", ".join(f"{count:,} {what}" for what, count in parts if count)
+
+
+def _size(size_bytes: int, settings: OptimizingSettings) -> FileSize:
+    if size_bytes <= settings.fragment_bytes:
+        return FileSize.FRAGMENT
+    return FileSize.UNDERSIZED if size_bytes <= settings.min_target_bytes else FileSize.REACHED
+
+
+def _kept_out(reading: TableReading) -> frozenset[str]:
+    if reading.filtered is None:
+        return frozenset()
+    return frozenset(file.path for file in reading.files.files) - reading.filtered
+
+
+def _deletes(reading: TableReading) -> DeleteCounts:
+    kinds = Counter(delete.kind for delete in reading.files.deletes)
+    return DeleteCounts(
+        position=kinds[DeleteKind.POSITION],
+        equality=kinds[DeleteKind.EQUALITY],
+        vectors=kinds[DeleteKind.VECTOR],
+        bytes=sum(delete.bytes for delete in reading.files.deletes),
+        rows=sum(delete.rows for delete in reading.files.deletes),
+        dangling=_dangling(reading),
+    )
+
+
+def _dangling(reading: TableReading) -> int | None:
+    """Delete files that the snapshot counts, but that apply to no file: a scan never reads them."""
+    if reading.files.snapshot is None:
+        return 0
+    for snapshot in reading.metadata.get("snapshots", ()):
+        if snapshot["snapshot-id"] == reading.files.snapshot:
+            total = snapshot.get("summary", {}).get("total-delete-files")
+            return None if total is None else max(0, int(total) - len(reading.files.deletes))
+    return None  # the table was written to between reading its metadata and its files
+
+
+def _score_after(files: TableFiles, assessment: Assessment, settings: OptimizingSettings) -> int:
+    if assessment.plan is None:
+        return assessment.scan_score
+    return scan_score(measure(predict(files, assessment.plan), settings).values(), settings)
+
+
+def _saving(gain: Gain, settings: OptimizingSettings) -> Saving:
+    rewritten = gain.bytes_read + gain.bytes_after
+    return Saving(
+        files_before=gain.files_before,
+        files_after=gain.files_after,
+        deletes_removed=gain.deletes_removed,
+        bytes_before=gain.bytes_before,
+        bytes_after=gain.bytes_after,
+        bytes_rewritten=rewritten,
+        spared_bytes=round(gain.benefit(settings.open_file_cost_bytes) * max(1, rewritten)),
+    )
+
+
+def _needs(
+    reading: TableReading,
+    plan: TablePlan,
+    measured: Mapping[Partition, MeasuredPartition],
+    settings: OptimizingSettings,
+) -> Sequence[PartitionNeed]:
+    by_partition: defaultdict[Partition, list[Bin]] = defaultdict(list)
+    for each in plan.bins:
+        by_partition[each.partition].append(each)
+    needs = [
+        PartitionNeed(
+            table=reading.table,
+            partition=str(partition),
+            type=plan.done[partition].name,
+            why=why([measured[partition]]),
+            saving=_saving(_gain_of(bins, plan, reading.files, settings), settings),
+        )
+        for partition, bins in by_partition.items()
+    ]
+    needs.sort(key=lambda need: -need.saving.spared_bytes)
+    return needs[:PARTITIONS_PER_TABLE_MAX]
+
+
+def _gain_of(
+    bins: Sequence[Bin], plan: TablePlan, files: TableFiles, settings: OptimizingSettings
+) -> Gain:
+    deletes = frozenset(index for each in bins for index in each.deletes)
+    return gain_of(bins, plan.removed & deletes, files, settings)

@@ -1,4 +1,7 @@
-"""The env block: how the job as a whole runs."""
+"""The env block of a job file: its options and how they become an `EnvSpec`.
+
+They hold for the job as a whole: mode, parallelism, checkpoints, retries.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,22 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from headrace.jobfile.convert import convert
-from headrace.jobfile.nodes import Node, Note, Object, Problem, describe
+from headrace.jobfile.option_values import convert
 from headrace.jobfile.options import (
     PARALLELISM_MAX,
     Kind,
     Option,
-    Options,
+    OptionSet,
     given_options,
     note_idle,
 )
-from headrace.model.jobspec import LOST_WORKERS_MAX, EnvSpec
+from headrace.jobfile.syntax_tree import Node, Note, Object, Problem, describe
+from headrace.model.jobs.spec import LOST_WORKERS_MAX, EnvSpec
 
 JOB_NAME_CHARS_MAX = 200
 _MODES = ("BATCH", "STREAMING")
 
-ENV = Options(
+ENV = OptionSet(
     (
         Option(
             "job.mode",
@@ -124,7 +127,7 @@ ENV = Options(
         "flink.": "jobs run on Spark",
     },
 )
-_FIELDS = {
+_FIELDS = {  # by option, the field of EnvSpec
     "job.mode": "job_mode",
     "parallelism": "parallelism",
     "checkpoint.interval": "checkpoint_interval_ms",
@@ -146,9 +149,9 @@ def read_env(node: Node | None, *, note: Note) -> tuple[EnvSpec, str | None]:
     fields: dict[str, Any] = {}
     other: dict[str, JsonValue] = {}
     name: str | None = None
-    found = given_options(ENV, node, title="env")
-    note_idle(ENV, found, title="env", note=note)
-    for given in found:
+    options = given_options(ENV, node, title="env")
+    note_idle(ENV, options, title="env", note=note)
+    for given in options:
         value = convert(given, title="env")
         key = given.option.name if given.option else given.path
         if key == "job.name":

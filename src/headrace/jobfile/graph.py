@@ -1,31 +1,43 @@
-"""Wiring: which plugin reads what, and which of them form a pipeline together.
+"""Wires the plugins of a job into pipelines, and finds sinks that clash at one target.
 
-A simple job (one source, at most one transform, one sink) is a chain, whatever names it gives.
-In any other job the names count: each table is made once, each is read, and a plugin that names
-no input reads what the plugin before it made. Each connected part is a pipeline of its own.
+A simple job (one source, at most one transform, one sink) is a chain, whatever table names it
+gives. In any other job the names count: each table is made by one plugin, each is read, and a
+plugin that names no input reads what the plugin before it made. Each connected part of the graph
+is a pipeline of its own.
+
+Pipelines of a job don't wait for each other. So a sink that opens its target, that is, does
+something to a table or folder before its first row, could do it to rows that a sink of another
+pipeline has written there by then: `find_clash` finds such pairs.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
 
-from headrace.jobfile.nodes import ROLES, Note, Place, Problem, Role
-from headrace.jobfile.plugin import Named, Plugin
-from headrace.jobfile.suggest import hint
+from pydantic import JsonValue
 
-PLUGINS_MAX = 500
+from headrace.jobfile.option_values import data_mode, opens, schema_mode
+from headrace.jobfile.registry import NamedTable, Plugin
+from headrace.jobfile.syntax_tree import ROLES, FilePlace, Note, Problem, Role
+from headrace.model.text import hint
+
+PLUGINS_MAX = 500  # of one job
+_INTO = re.compile(r"\s*insert\s+into\s+([^\s(]+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Wired:
-    """A plugin with its name within the job and the tables it really reads and makes."""
+class WiredPlugin:
+    """A plugin with its name within the job, and the tables that it really reads and makes."""
 
     name: str
     plugin: Plugin
-    inputs: tuple[Named, ...]
-    output: Named | None
+    inputs: tuple[NamedTable, ...]
+    output: NamedTable | None
 
     @property
     def role(self) -> Role:
@@ -36,132 +48,185 @@ class Wired:
         return f"{self.role} {self.name}"
 
 
-def wire(plugins: Sequence[Plugin], *, end: Place, note: Note) -> list[list[Wired]]:
-    """The pipelines of a job, each in an order in which inputs come first. Raises `Problem`."""
+@dataclass(frozen=True, slots=True)
+class ConfiguredSink:
+    """A sink of a pipeline; `options` include the secrets."""
+
+    pipeline: int
+    name: str
+    plugin: str
+    options: Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """Two sinks of different pipelines at one target, which `opener` opens."""
+
+    opener: ConfiguredSink
+    other: ConfiguredSink
+
+    def __str__(self) -> str:
+        schema, data = schema_mode(self.opener.options), data_mode(self.opener.options)
+        return (
+            f"sink {self.opener.name} of pipeline {self.opener.pipeline} and sink "
+            f"{self.other.name} of pipeline {self.other.pipeline} write to the same place, which "
+            f"{self.opener.name} opens with schema_save_mode = {schema} and data_save_mode = "
+            f"{data}: pipelines don't wait for each other, so it could find the rows of the "
+            "other one. Feed one sink with both tables (plugin_input = [a, b]), or write to "
+            "two places"
+        )
+
+
+def wire(plugins: Sequence[Plugin], *, end: FilePlace, note: Note) -> list[list[WiredPlugin]]:
+    """The pipelines of a job, each sorted so that a plugin comes after its inputs.
+
+    `end` is the place of a missing source or sink. Raises `Problem`.
+    """
     ordered = [plugin for role in ROLES for plugin in plugins if plugin.role == role]
     for role in ("source", "sink"):
         if not any(plugin.role == role for plugin in ordered):
             raise Problem(end, f"the job has no {role}; write a {role} {{ … }} block with one")
     if len(ordered) > PLUGINS_MAX:
         raise Problem(ordered[PLUGINS_MAX].place, f"a job may have {PLUGINS_MAX} plugins at most")
-    named = _numbered(ordered)
-    counts = [sum(one.role == role for one in named) for role in ROLES]
+    numbered = _numbered(ordered)
+    counts = [sum(each.role == role for each in numbered) for role in ROLES]
     if counts[0] == 1 and counts[1] <= 1 and counts[2] == 1:
-        return [_chain(named, note)]
-    wired = _filled(named)
+        return [_chain(numbered, note)]
+    wired = _with_default_tables(numbered)
     _check_names(wired)
-    return _parts(_sorted(wired))
+    return _connected_parts(_sorted(wired))
 
 
-def _numbered(plugins: Iterable[Plugin]) -> list[Wired]:
+def find_clash(sinks: Sequence[ConfiguredSink]) -> Clash | None:
+    """The first sink that opens a target to which a sink of another pipeline writes."""
+    places = [(sink, place) for sink in sinks if (place := _target_of(sink)) is not None]
+    for opener, opened in places:
+        if not opens(opener.options):
+            continue
+        for other, place in places:
+            # To open a folder is also to open the folders in it, so a prefix is enough.
+            if other.pipeline != opener.pipeline and place[: len(opened)] == opened:
+                return Clash(opener, other)
+    return None
+
+
+def _numbered(plugins: Iterable[Plugin]) -> list[WiredPlugin]:
+    """Give each plugin a name within the job: "Jdbc-1", "Jdbc-2"."""
     counts: dict[str, int] = {}
-    wired: list[Wired] = []
+    wired: list[WiredPlugin] = []
     for plugin in plugins:
         number = counts[plugin.decl.name] = counts.get(plugin.decl.name, 0) + 1
         name = f"{plugin.decl.name}-{number}"
-        wired.append(Wired(name, plugin, plugin.inputs, plugin.output))
+        wired.append(WiredPlugin(name, plugin, plugin.inputs, plugin.output))
     return wired
 
 
-def _chain(named: list[Wired], note: Note) -> list[Wired]:
-    chain: list[Wired] = []
-    made: Named | None = None
-    for one, after in itertools.zip_longest(named, named[1:]):
+def _chain(plugins: list[WiredPlugin], note: Note) -> list[WiredPlugin]:
+    """Each plugin reads what the one before it makes, whatever names they give."""
+    chain: list[WiredPlugin] = []
+    made: NamedTable | None = None
+    for wired, after in itertools.zip_longest(plugins, plugins[1:]):
         inputs = () if made is None else (made,)
-        _note_other(one, made, note)
-        output = None if after is None else _output(one, after)
+        _note_other_inputs(wired, made, note)
+        output = None if after is None else _output(wired, after)
         if output is not None and made is not None and output.table == made.table:
-            output = Named(one.name, output.place)
-        chain.append(replace(one, inputs=inputs, output=output))
+            output = NamedTable(wired.name, output.place)
+        chain.append(replace(wired, inputs=inputs, output=output))
         made = output
     return chain
 
 
-def _output(one: Wired, after: Wired) -> Named:
-    """A table without a name takes the one that its reader uses."""
-    wanted = after.inputs[0] if len(after.inputs) == 1 else Named(one.name, one.plugin.place)
-    return one.output or wanted
+def _output(wired: WiredPlugin, after: WiredPlugin) -> NamedTable:
+    """The table that a plugin makes; without a name it takes the one that its reader uses."""
+    wanted = (
+        after.inputs[0] if len(after.inputs) == 1 else NamedTable(wired.name, wired.plugin.place)
+    )
+    return wired.output or wanted
 
 
-def _note_other(one: Wired, made: Named | None, note: Note) -> None:
-    for name in one.inputs:
+def _note_other_inputs(wired: WiredPlugin, made: NamedTable | None, note: Note) -> None:
+    for name in wired.inputs:
         if made is not None and name.table != made.table:
             note(
                 name.place,
-                f"{one.title} reads table {made.table!r}, the only one there is: nothing makes "
+                f"{wired.title} reads table {made.table!r}, the only one there is: nothing makes "
                 f"{name.table!r}",
             )
 
 
-def _filled(named: list[Wired]) -> list[Wired]:
-    """Names where none were given: an output is named after its plugin, and an input is the
-    output of the plugin before."""
-    sources = [one for one in named if one.role == "source"]
-    filled: list[Wired] = []
-    before: Wired | None = None
-    for one in named:
-        inputs = one.inputs
-        if one.role != "source" and not inputs:
+def _with_default_tables(plugins: list[WiredPlugin]) -> list[WiredPlugin]:
+    """Fill in the tables that are not named: an output is named after its plugin, and an input is
+    the output of the plugin before. Raises `Problem` when it is not certain which one that is."""
+    sources = [wired for wired in plugins if wired.role == "source"]
+    filled: list[WiredPlugin] = []
+    before: WiredPlugin | None = None
+    for wired in plugins:
+        inputs = wired.inputs
+        if wired.role != "source" and not inputs:
             if before is None or (before.role == "source" and len(sources) > 1):
                 raise Problem(
-                    one.plugin.place,
-                    f"{one.title} needs plugin_input (or source_table_name), since the job has "
+                    wired.plugin.place,
+                    f"{wired.title} needs plugin_input (or source_table_name), since the job has "
                     f"{len(sources)} sources",
                 )
             inputs = tuple(filter(None, [before.output]))
-        output = None if one.role == "sink" else one.output or Named(one.name, one.plugin.place)
-        filled.append(replace(one, inputs=inputs, output=output))
+        output = (
+            None
+            if wired.role == "sink"
+            else wired.output or NamedTable(wired.name, wired.plugin.place)
+        )
+        filled.append(replace(wired, inputs=inputs, output=output))
         before = filled[-1] if output else before
     return filled
 
 
-def _check_names(wired: list[Wired]) -> None:
-    makers = _makers(wired)
+def _check_names(plugins: list[WiredPlugin]) -> None:
+    makers = _makers(plugins)
     read: set[str] = set()
-    for one in wired:
-        for name in one.inputs:
+    for wired in plugins:
+        for name in wired.inputs:
             if name.table not in makers:
                 raise Problem(
                     name.place,
-                    f"{one.title} reads table {name.table!r}, which nothing makes; "
+                    f"{wired.title} reads table {name.table!r}, which nothing makes; "
                     f"{hint(name.table, makers, noun='tables')}",
                 )
             read.add(name.table)
-    for table, one in makers.items():
+    for table, wired in makers.items():
         if table not in read:
-            place = one.output.place if one.output else one.plugin.place
+            place = wired.output.place if wired.output else wired.plugin.place
             raise Problem(
                 place,
-                f"table {table!r} of {one.title} is read by nothing; "
+                f"table {table!r} of {wired.title} is read by nothing; "
                 "name it as plugin_input of a sink, or remove the plugin",
             )
 
 
-def _makers(wired: list[Wired]) -> dict[str, Wired]:
-    makers: dict[str, Wired] = {}
-    for one in wired:
-        if one.output is None:
+def _makers(plugins: list[WiredPlugin]) -> dict[str, WiredPlugin]:
+    makers: dict[str, WiredPlugin] = {}
+    for wired in plugins:
+        if wired.output is None:
             continue
-        other = makers.get(one.output.table)
+        other = makers.get(wired.output.table)
         if other is not None:
             raise Problem(
-                one.output.place,
-                f"table {one.output.table!r} of {one.title} is already made by {other.title}; "
+                wired.output.place,
+                f"table {wired.output.table!r} of {wired.title} is already made by {other.title}; "
                 "give it another plugin_output",
             )
-        makers[one.output.table] = one
+        makers[wired.output.table] = wired
     return makers
 
 
-def _sorted(wired: list[Wired]) -> list[Wired]:
-    """In an order in which inputs come first; of those that could be next, the first written."""
-    done: list[Wired] = []
+def _sorted(plugins: list[WiredPlugin]) -> list[WiredPlugin]:
+    """Sort topologically: inputs first; of the plugins that could be next, the first written."""
+    done: list[WiredPlugin] = []
     made: set[str] = set()
-    left = list(wired)
+    left = list(plugins)
     while left:
         ready = next((o for o in left if all(n.table in made for n in o.inputs)), None)
         if ready is None:
-            names = ", ".join(one.name for one in left if one.role == "transform")
+            names = ", ".join(wired.name for wired in left if wired.role == "transform")
             raise Problem(left[0].plugin.place, f"these transforms read each other: {names}")
         left.remove(ready)
         done.append(ready)
@@ -170,16 +235,46 @@ def _sorted(wired: list[Wired]) -> list[Wired]:
     return done
 
 
-def _parts(wired: list[Wired]) -> list[list[Wired]]:
-    """The connected parts, in the order in which their first source was written."""
-    part_of: dict[str, list[Wired]] = {}
-    for one in wired:
-        tables = [name.table for name in (*one.inputs, *filter(None, [one.output]))]
+def _connected_parts(plugins: list[WiredPlugin]) -> list[list[WiredPlugin]]:
+    """The connected parts of the graph, in the order in which their first source was written."""
+    part_of: dict[str, list[WiredPlugin]] = {}
+    for wired in plugins:
+        tables = [name.table for name in (*wired.inputs, *filter(None, [wired.output]))]
         joined = {id(part): part for table in tables if (part := part_of.get(table))}
-        merged = [*(member for part in joined.values() for member in part), one]
+        merged = [*(member for part in joined.values() for member in part), wired]
         for member in merged:
             for name in (*member.inputs, *filter(None, [member.output])):
                 part_of[name.table] = merged
-    order = {one.name: at for at, one in enumerate(wired)}
+    order = {wired.name: at for at, wired in enumerate(plugins)}
     parts = {id(part): sorted(part, key=lambda o: order[o.name]) for part in part_of.values()}
     return sorted(parts.values(), key=lambda part: order[part[0].name])
+
+
+def _target_of(sink: ConfiguredSink) -> tuple[str, ...] | None:
+    """What identifies the table or folder of a sink; None: it has no target."""
+    options = sink.options
+    match sink.plugin:
+        case "LocalFile" | "HdfsFile":
+            return _folder(options)
+        case "Iceberg":
+            config = json.dumps(options.get("iceberg.catalog.config"), sort_keys=True)
+            catalog = str(options.get("catalog_name") or "")
+            namespace = str(options.get("namespace") or "default")
+            return ("table", catalog, config, namespace, str(options.get("table")))
+        case "Jdbc":
+            url = str(options.get("url")).partition("?")[0]
+            return ("database", url, _table(options))
+        case _:
+            return None
+
+
+def _folder(options: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    path = urlsplit(str(options.get("path")))
+    system = path if path.scheme else urlsplit(str(options.get("fs.defaultFS") or "file:"))
+    return ("files", system.scheme, system.netloc, *(part for part in path.path.split("/") if part))
+
+
+def _table(options: Mapping[str, JsonValue]) -> str:
+    into = _INTO.match(str(options.get("query") or ""))
+    name = into[1] if into else str(options.get("table"))
+    return name.replace('"', "").removeprefix("public.")

@@ -1,9 +1,9 @@
-"""Declarations: which options a plugin has, of which kind, and what of them is built.
+"""Declarations of options: which a plugin has, of which kind, and which values are built.
 
-An option is declared once, by its dotted path; `row.num = 5` and `row { num = 5 }` both find it.
-A value that SeaTunnel knows and Headrace has not built yet is declared as such, with the reason,
-and refused. What SeaTunnel's own jobs carry and nothing here reads yet is accepted and noted:
-nothing that a user wrote is ignored without a word.
+An option is declared once, by its dotted path; `row.num = 5` and `row { num = 5 }` both set it.
+A value that SeaTunnel knows and Headrace has not built yet is declared as unsupported, with the
+reason, and refused. An option that SeaTunnel's own jobs carry and that has no effect here is
+declared as idle: it is accepted with a warning. So nothing that a user wrote is silently ignored.
 """
 
 from __future__ import annotations
@@ -15,9 +15,18 @@ from enum import StrEnum
 
 from pydantic import JsonValue
 
-from headrace.jobfile.nodes import Node, Note, Object, Place, Problem, Role, Scalar, scalars
-from headrace.jobfile.suggest import hint
+from headrace.jobfile.syntax_tree import (
+    FilePlace,
+    Node,
+    Note,
+    Object,
+    Problem,
+    Role,
+    Scalar,
+    scalars,
+)
 from headrace.logs import is_secret
+from headrace.model.text import hint
 
 PARALLELISM_MAX = 10_000  # readers of a source; far above what one job can use
 
@@ -29,7 +38,7 @@ class Kind(StrEnum):
     STRING = "a text"
     LIST = "a list"
     MAP = "an object of texts"  # flattened: {a.b = 1} is {"a.b": "1"}
-    JSON = "a value"  # any; its reader is the plugin
+    JSON = "a value"  # any; the plugin reads it
     SCHEMA = "a schema block"
 
 
@@ -45,17 +54,17 @@ class Option:
     aliases: tuple[str, ...] = ()
     minimum: float | None = None
     maximum: float | None = None
-    items: Kind = Kind.STRING  # of a LIST
+    items: Kind = Kind.STRING  # of a LIST: the kind of its items
     vectors: bool = True  # of a SCHEMA: whether vector columns are built
     supported: tuple[JsonValue, ...] | None = None  # None: every value is built
-    unsupported: str = "is not built yet"  # what is said of any other value
-    idle: str = ""  # why it has no effect yet; "" means that it has one
-    flaw: Callable[[str], str | None] | None = None  # of a STRING: what is wrong with a value
-    # What it replaces while the job runs, as patterns of names: `${now}`. A variable of any other
-    # name has to have a value when the job file is read.
+    unsupported: str = "is not built yet"  # why any other value is refused
+    idle: str = ""  # why the option has no effect yet; "" means that it has one
+    flaw: Callable[[str], str | None] | None = None  # of a STRING: what is wrong with it, or None
+    # Regular expressions of the variables that the plugin itself replaces while the job runs, such
+    # as `${now}`. Any other variable must have a value when the job file is read.
     placeholders: tuple[str, ...] = ()
-    # Of a JSON: raises `Problem` when it is wrong, and notes what has no effect in it.
-    reads: Callable[[Node, Note], object] | None = None
+    # Of a JSON: raises `Problem` when the value is wrong, and warns of what has no effect in it.
+    reader: Callable[[Node, Note], object] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -70,11 +79,12 @@ class Option:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """A set of options, looked up by dotted path."""
+class OptionSet:
+    """Declared options, looked up by dotted path; below a prefix any name is accepted."""
 
     declared: tuple[Option, ...]
-    prefixes: Mapping[str, str] = field(default_factory=dict[str, str])  # "spark.": why it is idle
+    # By prefix, e.g. "spark.": why the options below it are idle.
+    prefixes: Mapping[str, str] = field(default_factory=dict[str, str])
     _by_name: Mapping[str, Option] = field(init=False, repr=False, compare=False)
     _branches: frozenset[str] = field(init=False, repr=False, compare=False)
 
@@ -91,17 +101,17 @@ class Options:
     def find(self, path: str) -> Option | None:
         return self._by_name.get(path)
 
-    def free(self, path: str) -> bool:
+    def is_free_form(self, path: str) -> bool:
         return path.startswith(tuple(self.prefixes))
 
-    def idle(self, given: Given) -> str:
-        """Why what was given has no effect yet; "" when it has one."""
+    def why_idle(self, given: GivenOption) -> str:
+        """Why the option has no effect yet; "" when it has one."""
         if given.option is not None:
             return given.option.idle
         return next(why for prefix, why in self.prefixes.items() if given.path.startswith(prefix))
 
-    def leads_on(self, path: str) -> bool:
-        """Whether options are declared below this path."""
+    def has_options_below(self, path: str) -> bool:
+        """Whether any option is declared below this path."""
         return path in self._branches
 
     def names(self) -> Iterable[str]:
@@ -112,14 +122,14 @@ class Options:
 class PluginDecl:
     name: str
     role: Role
-    options: Options
+    options: OptionSet
     doc: str = ""
-    one_of: tuple[tuple[str, ...], ...] = ()  # of each group at least one must be given
-    # What is wrong with options that are right each by itself.
+    one_of: tuple[tuple[str, ...], ...] = ()  # of each group at least one option must be given
+    # What is wrong with the combination of options that are each right by themselves, or None.
     flaw: Callable[[Mapping[str, JsonValue]], str | None] | None = None
     repeatable: bool = True  # of a source: a slice gives the same rows again, or is refused (E5)
-    streams: bool = True  # of a source: whether it can be read without an end
-    # What is wrong with options that are right, when the job does not end.
+    streams: bool = True  # of a source: whether a streaming job can read it
+    # The same for a streaming job only: what is wrong with the options there, or None.
     streaming_flaw: Callable[[Mapping[str, JsonValue]], str | None] | None = None
 
     @property
@@ -128,68 +138,73 @@ class PluginDecl:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
-    """One option as it was written."""
+class GivenOption:
+    """An option that a block sets, as it was written."""
 
-    option: Option | None  # None: below a free prefix
+    option: Option | None  # None: below one of `OptionSet.prefixes`
     path: str
-    place: Place  # of its key
+    place: FilePlace  # of its key
     node: Node
 
 
-def given_options(options: Options, block: Object, *, title: str) -> list[Given]:
-    """What is written in a block, as declared options. Raises `Problem` for an unknown one."""
-    found: dict[str, Given] = {}
+def given_options(options: OptionSet, block: Object, *, title: str) -> list[GivenOption]:
+    """The options that a block sets. Raises `Problem` for an unknown one, or one set twice."""
+    by_name: dict[str, GivenOption] = {}
     for given in _walk(options, block, title=title, prefix=""):
         name = given.option.name if given.option else given.path
-        before = found.get(name)
+        before = by_name.get(name)
         if before is not None:
             both = f"{before.path!r} and {given.path!r} are the same option of {title}; give one"
             raise Problem(given.place, both)
         _check_set(given, title=title)
-        found[name] = given
-    return list(found.values())
+        by_name[name] = given
+    return list(by_name.values())
 
 
-def _check_set(given: Given, *, title: str) -> None:
-    """A variable that nobody set would be sent as it stands, a password among others."""
+def note_idle(options: OptionSet, block: Iterable[GivenOption], *, title: str, note: Note) -> None:
+    """Warn of everything in the options of a block that has no effect."""
+    for given in block:
+        if why := options.why_idle(given):
+            note(given.place, f"option {given.path!r} of {title} has no effect yet: {why}")
+        if given.option is not None and given.option.reader is not None:
+            given.option.reader(given.node, note)
+        for scalar in scalars(given.node):
+            for unset in (unset for unset in scalar.unset if unset.reserved):
+                text = (
+                    f"option {given.path!r} of {title} keeps ${{{unset.name}}} as it stands: a job"
+                )
+                note(scalar.place, f"{text} writes one table, and nothing replaces it yet")
+
+
+def _check_set(given: GivenOption, *, title: str) -> None:
+    """Refuse a variable without a value: `${name}` itself would be sent, even as a password."""
     for scalar in scalars(given.node):
         for unset in scalar.unset:
             if given.option is None or not given.option.replaces(unset.name):
                 raise Problem(scalar.place, f"option {given.path!r} of {title}: {unset}")
 
 
-def note_idle(options: Options, given: Iterable[Given], *, title: str, note: Note) -> None:
-    for one in given:
-        if why := options.idle(one):
-            note(one.place, f"option {one.path!r} of {title} has no effect yet: {why}")
-        if one.option is not None and one.option.reads is not None:
-            one.option.reads(one.node, note)
-        for scalar in scalars(one.node):
-            for unset in (unset for unset in scalar.unset if unset.reserved):
-                text = f"option {one.path!r} of {title} keeps ${{{unset.name}}} as it stands: a job"
-                note(scalar.place, f"{text} writes one table, and nothing replaces it yet")
-
-
-def _walk(options: Options, block: Object, *, title: str, prefix: str) -> Iterable[Given]:
+def _walk(options: OptionSet, block: Object, *, title: str, prefix: str) -> Iterable[GivenOption]:
     for key, place, node in block.walk():
         path = prefix + key
         option = options.find(path)
         if option is not None:
-            if not _is_null(node):  # as in HOCON, null means: not given
-                yield Given(option, path, place, node)
-        elif isinstance(node, Object) and (options.leads_on(path) or options.free(path + ".")):
+            if not _is_null(node):  # as in HOCON, null means that the option is not set
+                yield GivenOption(option, path, place, node)
+        elif isinstance(node, Object) and (
+            options.has_options_below(path) or options.is_free_form(path + ".")
+        ):
             yield from _walk(options, node, title=title, prefix=path + ".")
-        elif options.free(path):
-            yield Given(None, path, place, node)
+        elif options.is_free_form(path):
+            yield GivenOption(None, path, place, node)
         else:
-            path = _whole(path, node)
+            path = _whole_path(path, node)
             known = hint(path, options.names(), noun="options")
             raise Problem(place, f"unknown option {path!r} of {title}; {known}")
 
 
-def _whole(path: str, node: Node) -> str:
-    """The path as it was probably written: `Row.Num = 5` is not about an option `Row`."""
+def _whole_path(path: str, node: Node) -> str:
+    """The path as it was probably written: for `Row.Num = 5` the unknown option is `Row.Num`."""
     while isinstance(node, Object) and len(node.members) == 1:
         ((key, node),) = node.members.items()
         path = f"{path}.{key}"
@@ -201,7 +216,8 @@ def _is_null(node: Node) -> bool:
 
 
 def common_options(role: Role) -> tuple[Option, ...]:
-    """What every plugin of a role has. Wiring is read by graph.py, under both its names."""
+    """The options that every plugin of a role has. Those for tables are wired by graph.py, and have
+    SeaTunnel's older names as aliases."""
     output = Option(
         "plugin_output", Kind.STRING, aliases=("result_table_name",), doc="The table it makes."
     )

@@ -1,4 +1,8 @@
-"""From a job file to a JobSpec."""
+"""Reads a job file into a JobSpec: the entry point of this package.
+
+The text is parsed and its variables are replaced; then the env block and the plugins are checked,
+wired into pipelines, and their secrets are taken out.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +15,20 @@ from types import MappingProxyType
 from pydantic import JsonValue
 
 from headrace.errors import BadJobFile, JobFileUnreadable
-from headrace.jobfile.document import Document, read_document
 from headrace.jobfile.env import JOB_NAME_CHARS_MAX, read_env
-from headrace.jobfile.graph import Wired, wire
-from headrace.jobfile.nodes import ROLES, Note, Place, Problem, Role
-from headrace.jobfile.plugin import check_mode, read_plugin
-from headrace.jobfile.secrets import take_secrets
-from headrace.jobfile.suggest import hint
-from headrace.jobfile.targets import Aimed, find_clash
+from headrace.jobfile.graph import ConfiguredSink, WiredPlugin, find_clash, wire
+from headrace.jobfile.hocon import Document, read_document
+from headrace.jobfile.registry import check_mode, read_plugin
+from headrace.jobfile.spec_checks import take_secrets
+from headrace.jobfile.syntax_tree import ROLES, FilePlace, Note, Problem, Role
 from headrace.jobfile.variables import check_variables, substitute
-from headrace.model.jobspec import JobSpec, PipelineSpec, PluginSpec
-from headrace.model.text import legible
+from headrace.model.jobs.spec import JobSpec, PipelineSpec, PluginSpec
+from headrace.model.text import hint, legible
 
 JOB_FILE_BYTES_MAX = 1_000_000
 _YAML_SUFFIXES = frozenset({".yaml", ".yml"})
-# A document's mark before everything else, or a block that is opened by a colon and an indented
-# line, without a brace.
+# How a YAML file is recognized: by the mark of a document before everything else, or by a block
+# that is opened with a colon and an indented line instead of a brace.
 _BLANK = r"[^\S\n]*(?:#[^\n]*)?\n"
 _KEY = r"(?:[\w.-]+|\"[^\"\n]*\"|'[^'\n]*')"
 _YAML = re.compile(
@@ -47,16 +49,16 @@ def read_job(
 ) -> JobSpec:
     """The job that a file describes; with `text`, the file itself is not opened.
 
-    `note` hears, with its place, of what is accepted and has not the effect it seems to have.
+    `note` takes warnings, with their places: what is accepted without the effect it seems to have.
 
     Raises `BadJobFile` with line and column, `JobFileUnreadable`, or `BadSetting` for a variable
     that can't be given.
     """
     check_variables(variables)
 
-    def note_at(place: Place, said: str) -> None:
+    def note_at(place: FilePlace, warning: str) -> None:
         if note is not None:
-            note(f"{path}:{place.line}:{place.column}: {said}")
+            note(f"{path}:{place.line}:{place.column}: {warning}")
 
     _check_syntax(path, Path(path).suffix.lower())
     text = _read_text(path) if text is None else text
@@ -76,26 +78,29 @@ def _check_syntax(path: Path | str, suffix: str) -> None:
             str(path), "SQL job files are not supported yet; write the job as HOCON or JSON"
         )
     if suffix in _YAML_SUFFIXES:
-        raise _is_yaml(path, f"its name ends in {suffix}")
+        raise _yaml_error(path, f"its name ends in {suffix}")
 
 
-def _is_yaml(path: Path | str, why: str, problem: Problem | None = None) -> JobFileUnreadable:
-    said = f". As HOCON it fails at line {problem.place.line}: {problem.text}" if problem else ""
+def _yaml_error(path: Path | str, why: str, problem: Problem | None = None) -> JobFileUnreadable:
+    as_hocon = (
+        f". As HOCON it fails at line {problem.place.line}: {problem.text}" if problem else ""
+    )
     return JobFileUnreadable(
         str(path),
         f"this is YAML ({why}), and YAML job files are not supported yet; write the job as HOCON, "
-        f"with blocks in braces, or convert it to JSON{said}",
+        f"with blocks in braces, or convert it to JSON{as_hocon}",
     )
 
 
 def _document(path: Path | str, text: str) -> Document:
-    """What is no HOCON, and looks like YAML, is told that before the brace that is missing."""
+    """Parse the text. If that fails and it looks like YAML, the error says so first, and only then
+    what HOCON misses in it."""
     try:
         return read_document(text)
     except Problem as problem:
-        if (looks := _YAML.search(text)) and (kind := looks.lastgroup):
-            line = text.count("\n", 0, looks.start(kind)) + 1
-            raise _is_yaml(path, f"line {line} is {looks[kind]!r}", problem) from None
+        if (yaml := _YAML.search(text)) and (kind := yaml.lastgroup):
+            line = text.count("\n", 0, yaml.start(kind)) + 1
+            raise _yaml_error(path, f"line {line} is {yaml[kind]!r}", problem) from None
         raise
 
 
@@ -121,7 +126,7 @@ def _read_text(path: Path | str) -> str:
 
 
 def _check_regular(path: Path | str) -> None:
-    """A pipe or a device is not opened: it may never end, or never begin."""
+    """Refuse a pipe or a device: reading it may never end, or opening it may block for ever."""
     mode = Path(path).stat().st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise JobFileUnreadable(
@@ -130,7 +135,7 @@ def _check_regular(path: Path | str) -> None:
 
 
 def _check_root(document: Document, referred: frozenset[str]) -> None:
-    """A key beside the four blocks is a constant for `${…}`; one nobody uses is a mistake."""
+    """A root key beside the four blocks is a constant for `${…}`; an unused one is a mistake."""
     known = ("env", *ROLES)
     for key, place, _ in document.root.walk():
         if key not in known and key not in referred:
@@ -139,7 +144,7 @@ def _check_root(document: Document, referred: frozenset[str]) -> None:
 
 def _job(document: Document, *, default_name: str, note: Note) -> JobSpec:
     env, name = read_env(document.root.members.get("env"), note=note)
-    plugins = [read_plugin(written, note=note) for written in document.plugins]
+    plugins = [read_plugin(block, note=note) for block in document.plugins]
     for plugin in plugins:
         check_mode(plugin, env)
     pipelines = wire(plugins, end=document.root.place, note=note)
@@ -155,22 +160,24 @@ def _job(document: Document, *, default_name: str, note: Note) -> JobSpec:
     )
 
 
-def _check_targets(pipelines: Sequence[Sequence[Wired]]) -> None:
+def _check_targets(pipelines: Sequence[Sequence[WiredPlugin]]) -> None:
     sinks = [
         (
             wired.plugin.place,
-            Aimed(number, wired.name, wired.plugin.decl.name, wired.plugin.options),
+            ConfiguredSink(number, wired.name, wired.plugin.decl.name, wired.plugin.options),
         )
         for number, part in enumerate(pipelines, start=1)
         for wired in part
         if wired.role == "sink"
     ]
-    if clash := find_clash([aimed for _, aimed in sinks]):
-        place = next(place for place, aimed in sinks if aimed is clash.other)
+    if clash := find_clash([sink for _, sink in sinks]):
+        place = next(place for place, sink in sinks if sink is clash.other)
         raise Problem(place, str(clash))
 
 
-def _pipeline(number: int, part: Sequence[Wired], secrets: dict[str, JsonValue]) -> PipelineSpec:
+def _pipeline(
+    number: int, part: Sequence[WiredPlugin], secrets: dict[str, JsonValue]
+) -> PipelineSpec:
     specs: dict[Role, list[PluginSpec]] = {role: [] for role in ROLES}
     for wired in part:
         specs[wired.role].append(_spec(wired, secrets))
@@ -182,7 +189,7 @@ def _pipeline(number: int, part: Sequence[Wired], secrets: dict[str, JsonValue])
     )
 
 
-def _spec(wired: Wired, secrets: dict[str, JsonValue]) -> PluginSpec:
+def _spec(wired: WiredPlugin, secrets: dict[str, JsonValue]) -> PluginSpec:
     options, taken = take_secrets(wired.name, wired.plugin.decl, wired.plugin.options)
     secrets.update(taken)
     return PluginSpec(

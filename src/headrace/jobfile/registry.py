@@ -1,14 +1,19 @@
-"""Which plugins there are, found by role and name, whatever the case of the name."""
+"""The registry of plugins: finds a declaration by role and name, and checks a block against it.
+
+Names are found whatever their case. SeaTunnel's names are listed as well, so that an error can
+tell a plugin that is not built yet from one that does not exist.
+"""
 
 from __future__ import annotations
 
-from headrace.jobfile.known import SEATUNNEL
-from headrace.jobfile.nodes import ROLES, Place, Problem, Role
-from headrace.jobfile.options import PluginDecl
-from headrace.jobfile.plugins.assert_ import ASSERT
-from headrace.jobfile.plugins.console import CONSOLE
-from headrace.jobfile.plugins.fake import FAKE_SOURCE
-from headrace.jobfile.plugins.fields import FIELD_MAPPER, FILTER
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from headrace.jobfile.option_values import convert
+from headrace.jobfile.options import GivenOption, PluginDecl, given_options, note_idle
+from headrace.jobfile.plugins.assertion import ASSERT
 from headrace.jobfile.plugins.files import (
     HDFS_FILE_SINK,
     HDFS_FILE_SOURCE,
@@ -16,10 +21,56 @@ from headrace.jobfile.plugins.files import (
     LOCAL_FILE_SOURCE,
 )
 from headrace.jobfile.plugins.iceberg import ICEBERG_SINK, ICEBERG_SOURCE
-from headrace.jobfile.plugins.inmemory import IN_MEMORY
 from headrace.jobfile.plugins.jdbc import JDBC_SINK, JDBC_SOURCE
-from headrace.jobfile.plugins.sql import SQL
-from headrace.jobfile.suggest import hint
+from headrace.jobfile.plugins.targetless import (
+    CONSOLE,
+    FAKE_SOURCE,
+    FIELD_MAPPER,
+    FILTER,
+    IN_MEMORY,
+    SQL,
+)
+from headrace.jobfile.syntax_tree import (
+    ROLES,
+    FilePlace,
+    Node,
+    Note,
+    PluginBlock,
+    Problem,
+    Role,
+    ignore_note,
+)
+from headrace.model.jobs.spec import EnvSpec
+from headrace.model.text import hint
+
+_SOURCES_AND_SINKS = """
+AmazonDynamoDB AmazonSqs Cassandra Clickhouse CosFile DB2 Doris Easysearch Elasticsearch FtpFile
+Greenplum Hbase HdfsFile Hive Http Iceberg InfluxDB IoTDB Jdbc Kafka Kingbase Kudu LocalFile
+Maxcompute Milvus MongoDB Mysql Neo4j ObsFile OceanBase Oracle OssFile OssJindoFile Paimon Phoenix
+PostgreSQL Pulsar Qdrant RabbitMQ Redis Redshift Rocketmq S3File SftpFile Sls Snowflake Socket
+SqlServer StarRocks TDengine Tablestore Typesense Vertica Databend DuckDB BigQuery Fluss GraphQL
+HugeGraph Lance Mqtt Prometheus SingleStore SensorsData Aerospike GcsFile ADLSFile BosFile SmbFile
+"""
+_SOURCES = """
+FakeSource Github Gitlab GoogleSheets HiveJdbc Jira Klaviyo Lemlist MongoDB-CDC MyHours MySQL-CDC
+Notion OneSignal OpenMldb Opengauss-CDC Oracle-CDC Persistiq Postgres-CDC SqlServer-CDC TiDB-CDC
+Web3j Salesforce HubSpot GoogleAds PythonSource DB2-CDC MariaDB-CDC OceanBase-CDC GaussDB-CDC
+"""
+_SINKS = """
+ActiveMQ Assert ClickhouseFile Console DataHub DingTalk Druid EmailSink Enterprise-WeChat Feishu
+GoogleFirestore Hudi S3Redshift SelectDBCloud Sentry Slack InMemory
+"""
+_TRANSFORMS = """
+Sql FieldMapper Filter FilterRowKind Replace Split Copy JsonPath RowKindExtractor DynamicCompile
+LLM Embedding Metadata FieldRename TableRename TableFilter TableMerge DataValidator RegexExtract
+DefineSinkType FieldEncrypt TextChunk Calcite Python
+"""
+
+SEATUNNEL_PLUGINS: dict[Role, tuple[str, ...]] = {
+    "source": (*_SOURCES_AND_SINKS.split(), *_SOURCES.split()),
+    "transform": tuple(_TRANSFORMS.split()),
+    "sink": (*_SOURCES_AND_SINKS.split(), *_SINKS.split()),
+}
 
 DECLARED: tuple[PluginDecl, ...] = (
     FAKE_SOURCE,
@@ -44,24 +95,123 @@ _BY_ROLE: dict[Role, dict[str, PluginDecl]] = {
 }
 
 
-def declared(role: Role) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """The name of an input or output table, and the place where it is written."""
+
+    table: str
+    place: FilePlace
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """A plugin whose options are checked and converted, but not wired yet."""
+
+    decl: PluginDecl
+    place: FilePlace
+    options: Mapping[str, JsonValue]  # without plugin_input and plugin_output
+    inputs: tuple[NamedTable, ...]
+    output: NamedTable | None
+
+    @property
+    def role(self) -> Role:
+        return self.decl.role
+
+
+def declared_names(role: Role) -> list[str]:
+    """The names of the plugins of a role that are built."""
     return [decl.name for decl in _BY_ROLE[role].values()]
 
 
 def declaration(role: Role, name: str) -> PluginDecl | None:
+    """The declaration of a plugin; None when no such plugin is built."""
     return _BY_ROLE[role].get(name.lower())
 
 
-def find_plugin(role: Role, name: str, place: Place) -> PluginDecl:
-    """The declaration of a plugin. Raises `Problem`, which names the nearest one."""
+def find_plugin(role: Role, name: str, place: FilePlace) -> PluginDecl:
+    """The declaration of a plugin. Raises `Problem`, which suggests the nearest name."""
     decl = declaration(role, name)
     if decl is not None:
         return decl
-    built = ", ".join(declared(role))
-    if any(name.lower() == known.lower() for known in SEATUNNEL[role]):
+    built = ", ".join(declared_names(role))
+    if any(name.lower() == known.lower() for known in SEATUNNEL_PLUGINS[role]):
         raise Problem(place, f"{role} {name} is not built yet; built so far: {built}")
     for other in ROLES:
         if name.lower() in _BY_ROLE[other]:
             raise Problem(place, f"{_BY_ROLE[other][name.lower()].name} is a {other}, not a {role}")
-    known = hint(name, declared(role), noun=f"{role}s")
+    known = hint(name, declared_names(role), noun=f"{role}s")
     raise Problem(place, f"there is no {role} {name!r}; {known}")
+
+
+def read_plugin(block: PluginBlock, *, note: Note = ignore_note) -> Plugin:
+    """The plugin with its options converted. Raises `Problem` at the first wrong option."""
+    decl = find_plugin(block.role, block.name, block.place)
+    given = given_options(decl.options, block.options, title=decl.title)
+    options = {_option_name(each): convert(each, title=decl.title) for each in given}
+    _check_options(decl, options, block.place)
+    note_idle(decl.options, given, title=decl.title, note=note)
+    nodes = {_option_name(each): each.node for each in given}
+    inputs, output = options.pop("plugin_input", None), options.pop("plugin_output", None)
+    return Plugin(
+        decl,
+        block.place,
+        options,
+        _named_tables(inputs if isinstance(inputs, list) else [], nodes.get("plugin_input")),
+        next(
+            iter(_named_tables([] if output is None else [output], nodes.get("plugin_output"))),
+            None,
+        ),
+    )
+
+
+def check_mode(plugin: Plugin, env: EnvSpec) -> None:
+    """Refuse a plugin that can't run in a streaming job, which does not end, such as a source that
+    does. Raises `Problem`."""
+    if env.job_mode != "STREAMING":
+        return
+    decl = plugin.decl
+    if not decl.streams:
+        raise Problem(
+            plugin.place,
+            f"{decl.title} reads what is there, once, and a streaming job does not end; set "
+            "job.mode = BATCH in env",
+        )
+    if decl.streaming_flaw is not None and (flaw := decl.streaming_flaw(plugin.options)):
+        raise Problem(plugin.place, f"{decl.title}: {flaw}")
+
+
+def _option_name(given: GivenOption) -> str:
+    return given.option.name if given.option else given.path
+
+
+def _named_tables(tables: list[JsonValue], node: Node | None) -> tuple[NamedTable, ...]:
+    place = node.place if node is not None else FilePlace(0, 0)
+    seen: list[str] = []
+    for table in map(str, tables):
+        if not table:
+            raise Problem(place, "a table's name is empty")
+        if table in seen:
+            raise Problem(place, f"table {table!r} is listed twice")
+        seen.append(table)
+    return tuple(NamedTable(table, place) for table in seen)
+
+
+def _check_options(decl: PluginDecl, options: Mapping[str, JsonValue], place: FilePlace) -> None:
+    """Check what must be given, what must be in order, and what does not go together."""
+    for option in decl.options.declared:
+        if option.required and option.name not in options:
+            raise Problem(place, f"{decl.title} needs the option {option.name!r}: {option.doc}")
+    for group in decl.one_of:
+        if not any(name in options for name in group):
+            names = " or ".join(map(repr, group))
+            raise Problem(place, f"{decl.title} needs the option {names}")
+    for low in (name for name in options if name.endswith(".min")):
+        high = low.removesuffix("min") + "max"
+        if _number(options[low]) > _number(options.get(high)):
+            raise Problem(place, f"option {low!r} of {decl.title} is above {high!r}")
+    if decl.flaw is not None and (flaw := decl.flaw(options)):
+        raise Problem(place, f"{decl.title}: {flaw}")
+
+
+def _number(value: JsonValue) -> float:
+    return value if isinstance(value, int | float) else float("inf")

@@ -1,11 +1,11 @@
-"""Variables: `${name}`, `${name:default}`, `${?name}`, inside of quotes and outside.
+"""Substitution of variables: `${name}`, `${name:default}`, `${?name}`, in and outside of quotes.
 
-A value is looked for among the given variables (-i), the environment, and then the document
-itself (`${env.job.name}`). What is found nowhere stays in the text, marked as unset: only an
-option whose declaration lists it among its placeholders, which are replaced while the job runs,
-may keep it (`${transactionId}`), and does so whatever the environment has. The reserved ones are
-never looked for. `$${` writes `${`; a `${` that begins no variable is refused, since it would be
-sent as it stands.
+A value is looked up among the given variables (-i), then in the environment, and then in the
+document itself (`${env.job.name}`). A variable without a value stays in the text and is marked as
+unset. Only an option whose declaration lists it among its placeholders, which are replaced while
+the job runs, may keep it (`${transactionId}`); in such an option the environment is not asked for
+that name. The reserved names are never looked up. `$${` writes `${`. A `${` that begins no
+variable is refused, since it would be sent as it stands.
 """
 
 from __future__ import annotations
@@ -14,41 +14,37 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 
 from headrace.errors import BadSetting
-from headrace.jobfile.document import Document, join
-from headrace.jobfile.nodes import (
+from headrace.jobfile.hocon import Document, concatenate
+from headrace.jobfile.registry import declaration
+from headrace.jobfile.syntax_tree import (
     NESTING_MAX,
     RESERVED,
     VARIABLE,
     Array,
-    Joined,
+    Concatenation,
+    FilePlace,
     Node,
     Object,
-    Place,
+    PluginBlock,
     Problem,
     Reference,
     Scalar,
-    Unset,
-    Written,
+    UnsetVariable,
 )
-from headrace.jobfile.registry import declaration
-from headrace.jobfile.suggest import nearest
-from headrace.model.text import storing_flaw
+from headrace.model.text import nearest, storing_flaw
 
-REFERENCE_DEPTH_MAX = 32  # references to references
-COPIED_NODES_MAX = 100_000  # lists and objects that references repeat
+REFERENCE_DEPTH_MAX = 32  # of references to references
+COPIED_NODES_MAX = 100_000  # nodes that references repeat
 TEXT_CHARS_MAX = 1_000_000
 _ESCAPED_OR_VARIABLE = re.compile(
     rf"(?P<escaped>\$\$\{{)|{VARIABLE.pattern}|(?P<other>\$\{{[^\s\"]{{0,40}})"
 )
 
-_Keeps = Callable[[str], bool]  # whether an option replaces a variable itself
-
-
-def _keeps_nothing(_name: str) -> bool:
-    return False
+_IsPlaceholder = Callable[[str], bool]  # whether an option replaces this variable itself
 
 
 def check_variables(variables: Mapping[str, str]) -> None:
+    """Refuse variables (-i) with a reserved name. Raises `BadSetting`."""
     for name in variables:
         if name in RESERVED:
             raise BadSetting(
@@ -57,30 +53,47 @@ def check_variables(variables: Mapping[str, str]) -> None:
             )
 
 
+def substitute(
+    document: Document, *, variables: Mapping[str, str], environment: Mapping[str, str]
+) -> tuple[Document, frozenset[str]]:
+    """The document with its variables replaced, and the root keys that references used."""
+    resolver = Resolver(document.root, variables=variables, environment=environment)
+    plugins: list[PluginBlock] = []
+    for plugin in document.plugins:
+        name = resolver.name(plugin.name, plugin.place)
+        options = resolver.options(plugin, name)
+        plugins.append(PluginBlock(plugin.role, name, plugin.place, options))
+    return Document(resolver.object(document.root), plugins), frozenset(resolver.referred)
+
+
+def _no_placeholder(_name: str) -> bool:
+    return False
+
+
 class Resolver:
-    """Replaces the variables of one document. `referred` tells which root keys were used."""
+    """Replaces the variables of one document. `referred`: the root keys that references used."""
 
     def __init__(
         self, root: Object, *, variables: Mapping[str, str], environment: Mapping[str, str]
     ) -> None:
         self._root = root
-        self._given = (variables, environment)
-        self._found: dict[str, Node | None] = {}
-        self._open: list[str] = []
-        self._keeps: _Keeps = _keeps_nothing
+        self._value_maps = (variables, environment)  # the first has precedence
+        self._resolved: dict[str, Node | None] = {}  # by path in the document
+        self._resolving: list[str] = []  # the references being followed, to find cycles
+        self._is_placeholder: _IsPlaceholder = _no_placeholder
         self._copied = 0
-        self._depth = 0  # of the object or list that is being made
+        self._depth = 0  # of the object or list that is being built
         self.referred: set[str] = set()
 
     def resolve(self, node: Node) -> Node | None:
-        """The node with values in place of variables; None when an optional one has none."""
+        """The node with its variables replaced; None for an optional variable without a value."""
         match node:
             case Scalar(value=str() as text) if "${" in text:
                 return self.text(text, node.place)
             case Scalar():
                 return node
             case Array():
-                self._deeper(node.place)
+                self._descend(node.place)
                 items = [self.resolve(item) for item in node.items]
                 self._depth -= 1
                 return Array(node.place, tuple(item for item in items if item is not None))
@@ -88,27 +101,28 @@ class Resolver:
                 return self.object(node)
             case Reference():
                 return self._reference(node)
-            case Joined():
+            case Concatenation():
                 parts = [self.resolve(part) for part in node.parts]
-                left = tuple(part for part in parts if part is not None)
-                return join(node.place, left) if left else None
+                present = tuple(part for part in parts if part is not None)
+                return concatenate(node.place, present) if present else None
 
-    def options(self, plugin: Written, name: str) -> Object:
-        """Those of a plugin. A placeholder of an option is its own, unless -i gives it a value."""
+    def options(self, plugin: PluginBlock, name: str) -> Object:
+        """The options of a plugin. An option keeps its placeholders, unless -i or the document
+        gives them a value."""
         result, decl = Object(plugin.options.place), declaration(plugin.role, name)
-        self._deeper(result.place)
+        self._descend(result.place)
         for key, place, member in plugin.options.walk():
             option = decl.options.find(key) if decl is not None else None
-            self._keeps = option.replaces if option is not None else _keeps_nothing
+            self._is_placeholder = option.replaces if option is not None else _no_placeholder
             value = self.resolve(member)
-            self._keeps = _keeps_nothing
+            self._is_placeholder = _no_placeholder
             if value is not None:
                 result.put(self.name(key, place), place, value)
         self._depth -= 1
         return result
 
     def object(self, node: Object) -> Object:
-        self._deeper(node.place)
+        self._descend(node.place)
         result = Object(node.place)
         for key, place, member in node.walk():
             value = self.resolve(member)
@@ -117,8 +131,8 @@ class Resolver:
         self._depth -= 1
         return result
 
-    def name(self, text: str, place: Place) -> str:
-        """A key, or the name of a plugin: nothing replaces a placeholder there later on."""
+    def name(self, text: str, place: FilePlace) -> str:
+        """A key or a plugin's name, replaced. It must keep no variable: no option replaces that."""
         if "${" not in text:
             return text
         replaced = self.text(text, place)
@@ -126,14 +140,15 @@ class Resolver:
             raise Problem(place, str(unset))
         return replaced.text
 
-    def text(self, text: str, place: Place) -> Scalar:
-        unset: list[Unset] = []
+    def text(self, text: str, place: FilePlace) -> Scalar:
+        """A text with its variables replaced; those without a value stay, marked as unset."""
+        unset: list[UnsetVariable] = []
 
-        def value_of(found: re.Match[str]) -> str:
-            if found["escaped"]:
-                return found["escaped"][1:]
-            _check_variable(found, place)
-            name, default = found[2].strip(), found[3]
+        def value_of(match: re.Match[str]) -> str:
+            if match["escaped"]:
+                return match["escaped"][1:]
+            _check_variable(match, place)
+            name, default = match[2].strip(), match[3]
             value = self._look_up(name.removeprefix("?"), place)
             if isinstance(value, Scalar):
                 unset.extend(value.unset)
@@ -143,7 +158,7 @@ class Resolver:
             if name.startswith("?"):
                 return ""
             unset.append(self._unset(name, value, place))
-            return found[0]
+            return match[0]
 
         replaced = _ESCAPED_OR_VARIABLE.sub(value_of, text)
         if len(replaced) > TEXT_CHARS_MAX:
@@ -151,81 +166,83 @@ class Resolver:
         return Scalar(place, replaced, replaced, tuple(dict.fromkeys(unset)))
 
     def _reference(self, node: Reference) -> Node | None:
-        found = VARIABLE.fullmatch(node.text)
-        name = (found[1] if found else node.text[2:-1]).strip()
+        match = VARIABLE.fullmatch(node.text)
+        name = (match[1] if match else node.text[2:-1]).strip()
         optional = name.startswith("?")
         value = self._look_up(name.removeprefix("?"), node.place)
         if value is not None:
             self._copied += _size(value)
             if self._copied > COPIED_NODES_MAX:
                 raise Problem(node.place, f"references repeat more than {COPIED_NODES_MAX} values")
-            self._deeper(node.place, _levels(value))
+            self._descend(node.place, _levels(value))
             self._depth -= _levels(value)
             return value
         if optional:
             return None if node.before is None else self.resolve(node.before)
-        default = found[2] if found else None
+        default = match[2] if match else None
         if default is not None and name not in RESERVED:
             return Scalar(node.place, default, default)
         return Scalar(node.place, node.text, node.text, (self._unset(name, None, node.place),))
 
-    def _unset(self, name: str, value: Node | None, place: Place) -> Unset:
+    def _unset(self, name: str, value: Node | None, place: FilePlace) -> UnsetVariable:
         if value is not None:
             raise Problem(place, f"${{{name}}} is a block or a list, and can't be put into a text")
         if name in RESERVED:
-            return Unset(name, reserved=True)
-        # The environment comes last: it has names that nobody thinks of.
-        known = (*self._given[0], *_paths(self._root, ""))
-        return Unset(name, nearest(name, known) or nearest(name, self._given[1]))
+            return UnsetVariable(name, reserved=True)
+        # The environment comes last: it has many names that the user does not have in mind.
+        known = (*self._value_maps[0], *_paths(self._root, ""))
+        return UnsetVariable(name, nearest(name, known) or nearest(name, self._value_maps[1]))
 
-    def _look_up(self, name: str, place: Place) -> Node | None:
+    def _look_up(self, name: str, place: FilePlace) -> Node | None:
         if name in RESERVED or not name:
             return None
-        for given in self._given[:1] if self._keeps(name) else self._given:
-            if name in given:
-                if (flaw := storing_flaw(given[name])) is not None:
+        for values in self._value_maps[:1] if self._is_placeholder(name) else self._value_maps:
+            if name in values:
+                if (flaw := storing_flaw(values[name])) is not None:
                     raise Problem(place, f"the value of variable {name!r} has {flaw}")
-                return Scalar(place, given[name], given[name])
-        if name not in self._found:
-            self._found[name] = self._in_document(name, place)
-        return self._found[name]
+                return Scalar(place, values[name], values[name])
+        if name not in self._resolved:
+            self._resolved[name] = self._in_document(name, place)
+        return self._resolved[name]
 
-    def _in_document(self, name: str, place: Place) -> Node | None:
+    def _in_document(self, name: str, place: FilePlace) -> Node | None:
         node: Node | None = self._root
         for key in name.split("."):
             node = node.members.get(key) if isinstance(node, Object) else None
         if node is None:
             return None
-        if name in self._open:
+        if name in self._resolving:
             raise Problem(place, f"${{{name}}} refers to itself")
-        if len(self._open) >= REFERENCE_DEPTH_MAX:
+        if len(self._resolving) >= REFERENCE_DEPTH_MAX:
             raise Problem(place, f"more than {REFERENCE_DEPTH_MAX} references to references")
         self.referred.add(name.split(".", maxsplit=1)[0])
-        self._open.append(name)
-        keeps, self._keeps = self._keeps, _keeps_nothing  # what is found is of no option
+        self._resolving.append(name)
+        # What stands in the document is no part of the option that refers to it.
+        outer, self._is_placeholder = self._is_placeholder, _no_placeholder
         try:
             return self.resolve(node)
         finally:
-            self._keeps = keeps
-            self._open.pop()
+            self._is_placeholder = outer
+            self._resolving.pop()
 
-    def _deeper(self, place: Place, levels: int = 1) -> None:
+    def _descend(self, place: FilePlace, levels: int = 1) -> None:
         self._depth += levels
         if self._depth > NESTING_MAX:
             raise Problem(place, f"nested more than {NESTING_MAX} deep, references included")
 
 
-def _check_variable(found: re.Match[str], place: Place) -> None:
-    nameless = found["other"] or (found[2].strip() == "?" and found[3] is None)
-    if nameless or "${" in (found[3] or ""):
+def _check_variable(match: re.Match[str], place: FilePlace) -> None:
+    nameless = match["other"] or (match[2].strip() == "?" and match[3] is None)
+    if nameless or "${" in (match[3] or ""):
         raise Problem(
             place,
-            f"{found[0]!r} is no variable: write ${{name}} or ${{name:default}}, with no variable "
+            f"{match[0]!r} is no variable: write ${{name}} or ${{name:default}}, with no variable "
             "inside of it, or $${ for the text ${ itself",
         )
 
 
 def _size(node: Node) -> int:
+    """How many nodes a tree has."""
     match node:
         case Array():
             return 1 + sum(_size(item) for item in node.items)
@@ -236,6 +253,7 @@ def _size(node: Node) -> int:
 
 
 def _levels(node: Node) -> int:
+    """How deep a tree is nested."""
     match node:
         case Array():
             return 1 + max((_levels(item) for item in node.items), default=0)
@@ -246,21 +264,8 @@ def _levels(node: Node) -> int:
 
 
 def _paths(block: Object, prefix: str) -> Iterator[str]:
-    """What a reference into the document may name."""
+    """Every path that a reference into the document may name."""
     for key, _, node in block.walk():
         yield prefix + key
         if isinstance(node, Object):
             yield from _paths(node, f"{prefix}{key}.")
-
-
-def substitute(
-    document: Document, *, variables: Mapping[str, str], environment: Mapping[str, str]
-) -> tuple[Document, frozenset[str]]:
-    """The document with its variables replaced, and the root keys that references used."""
-    resolver = Resolver(document.root, variables=variables, environment=environment)
-    plugins: list[Written] = []
-    for plugin in document.plugins:
-        name = resolver.name(plugin.name, plugin.place)
-        options = resolver.options(plugin, name)
-        plugins.append(Written(plugin.role, name, plugin.place, options))
-    return Document(resolver.object(document.root), plugins), frozenset(resolver.referred)

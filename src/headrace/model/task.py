@@ -1,7 +1,8 @@
-"""A task is one piece of work for a worker: a pipeline, or a control task beside it.
+"""Tasks: one piece of work for a worker, its state machine, and the claim that fences reports.
 
-Each claim of a task raises its attempt. The pair (task, attempt) is the claim, and it is also
-the execution id: a report carries it, and a report of an older attempt changes nothing (C1).
+A task is a pipeline, a table rewrite, or a control task beside them. Each time a task is claimed,
+its attempt number rises. The pair (task, attempt) is the claim, and it is also the execution id:
+every report carries it, and a report of an older attempt changes nothing (C1).
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from enum import StrEnum
 
 class TaskStatus(StrEnum):
     PLANNED = "PLANNED"  # waits for a worker
-    SCHEDULED = "SCHEDULED"  # given to a worker, which has not said yet that it holds it
-    ACKED = "ACKED"  # its worker holds it
+    SCHEDULED = "SCHEDULED"  # assigned to a worker, which has not acknowledged it yet
+    ACKED = "ACKED"  # its worker has said that it holds it
     SUCCESS = "SUCCESS"
     FAILED = "FAILED"
     CANCELED = "CANCELED"
 
 
 class Lane(StrEnum):
+    """Which of a worker's slots a task takes: the two lanes never wait for each other."""
+
     SLOT = "SLOT"  # pipelines and table rewrites
     CONTROL = "CONTROL"  # short work that streaming jobs must not starve
 
@@ -30,35 +33,37 @@ class TaskKind(StrEnum):
     SETTLE = "SETTLE"  # finish or abort the open epoch of a pipeline that has ended (E6)
     FORGET = "FORGET"  # delete what a job left at its targets: stages, then marks (C2, E6)
     DISCOVER = "DISCOVER"  # list the tables of a catalog
-    EVALUATE = "EVALUATE"  # look which of some tables need optimizing, and why
+    EVALUATE = "EVALUATE"  # find out which of some tables need optimizing, and why
     PLAN = "PLAN"  # choose the files that a process of a table rewrites
     REWRITE = "REWRITE"  # rewrite some bins of a process; nothing is committed
-    COMMIT = "COMMIT"  # replace the files of a process, or find that somebody has (E3)
-    DISCARD = "DISCARD"  # spend the token of a process with nothing, then delete what it staged
-    NOOP = "NOOP"  # nothing at all: what the protocol itself costs is measured with it
+    COMMIT = "COMMIT"  # replace the files of a process, or find that they have been replaced (E3)
+    DISCARD = "DISCARD"  # spend the token of a process by an abort, then delete what it staged
+    NOOP = "NOOP"  # do nothing: to measure what the protocol itself costs
 
 
 class FailureCause(StrEnum):
-    """Why an attempt ended without success. Whoever decides that it did writes it down."""
+    """Why an attempt ended without success; recorded by whoever decides that it did."""
 
-    ERROR = "ERROR"  # its worker said what failed, or it was given up while its worker lived
-    UNTOLD = "UNTOLD"  # its worker lives, no longer has it, and did not say how it ended
-    LOST = "LOST"  # its worker fell silent, or the worker's JVM ended
-    OUT_OF_MEMORY = "OUT_OF_MEMORY"  # Java's memory was not enough: OutOfMemoryError
-    STORE_OLDER = "STORE_OLDER"  # a target holds what the store knows nothing of (E7)
+    ERROR = (
+        "ERROR"  # its worker reported an error, or the attempt was given up while its worker lived
+    )
+    UNTOLD = "UNTOLD"  # its worker lives, but no longer holds it and never reported how it ended
+    LOST = "LOST"  # its worker stopped sending heartbeats, or the worker's JVM ended
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"  # the JVM threw an OutOfMemoryError
+    STORE_OLDER = "STORE_OLDER"  # a target holds an epoch that the store does not know (E7)
     KILLED = "KILLED"  # the JVM was ended by SIGKILL, as the kernel does when memory runs out
 
 
 S = TaskStatus
 LOSSES = frozenset({FailureCause.LOST, FailureCause.OUT_OF_MEMORY, FailureCause.KILLED})
-UNEXPLAINED = LOSSES | {FailureCause.UNTOLD}  # nobody was left who could say what was to blame
-# What became of a worker's JVM, for people, if more is known than that it is gone.
+UNEXPLAINED = LOSSES | {FailureCause.UNTOLD}  # no report says what was to blame
+# How a worker's JVM ended, for people, where more is known than that it is gone.
 JVM_ENDS: Mapping[FailureCause, str] = {
     FailureCause.OUT_OF_MEMORY: "ran out of memory (java.lang.OutOfMemoryError)",
     FailureCause.KILLED: "was killed by SIGKILL, as the kernel does when memory runs out",
 }
 JVM_GONE = "has died, or its application was ended"
-POISON_WORKERS = 3  # an epoch that was running on so many as each was lost is not tried again
+POISON_WORKERS = 3  # an epoch that ran on so many workers as each was lost is not tried again
 ASSIGNED = frozenset({S.SCHEDULED, S.ACKED})
 ENDED = frozenset({S.SUCCESS, S.FAILED, S.CANCELED})
 OF_JOBS = frozenset({TaskKind.PIPELINE, TaskKind.SETTLE, TaskKind.FORGET})
@@ -81,7 +86,7 @@ TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """What is deployed: a task group of a pipeline of a job. Executions of it come one by one."""
+    """What is deployed: a task group of a pipeline of a job. At most one execution of it runs."""
 
     job: str
     pipeline: int
@@ -90,7 +95,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
-    """Proof that a worker holds this attempt of a task."""
+    """Proof that a worker holds this attempt of a task: the fencing token of its reports."""
 
     task: str
     attempt: int

@@ -1,8 +1,8 @@
-"""What the tasks of lake tables carry, and what comes back.
+"""Payloads and results of the tasks for lake tables. A wire format.
 
-A worker is told everything it needs, the leader's time included, so that no two clocks are ever
-compared. Files are named by their paths alone: who rewrites or replaces them reads their records
-from the planned snapshot, so a plan stays small enough to be rows of the store.
+A payload holds everything that a worker needs, the leader's time included, so that no two clocks
+are ever compared. Files are named by their paths alone: whoever rewrites or replaces them reads
+their records from the planned snapshot, so a plan stays small enough to be rows of the store.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from headrace.model.epoch import COMMIT_DEADLINE_S
+from headrace.model.jobs.epoch import COMMIT_DEADLINE_S
 from headrace.protocol.messages import Json, Message
 
 TABLES_PER_EVALUATION_MAX = 50
-TABLES_PER_CATALOG_MAX = 100_000  # what one discovery may report; a filter brings fewer
-PARTITIONS_TOLD_MAX = 100  # of a pending input, by name; the others are counted
-RULES_TOLD_MAX = 10  # partitions of a summary whose rules are told in full
+TABLES_PER_CATALOG_MAX = 100_000  # in one discovery; a filter lets fewer through
+PARTITIONS_NAMED_MAX = 100  # partitions of a pending input; the others are only counted
+RULES_REPORTED_MAX = 10  # partitions of a summary whose rules are reported in full
 CLOCKS_MAX = 10_000  # partitions of a table whose clocks are kept
-# Told with one evaluation: 0.1 s of the leader's writer. One table may have as many.
+# Sent with one evaluation task: 0.1 s of the leader's writer. One table may have as many.
 CLOCKS_PER_EVALUATION_MAX = CLOCKS_MAX
-BINS_PER_TASK_MAX = 64  # one Spark job
+BINS_PER_TASK_MAX = 64  # in one Spark job
 BINS_PER_PROCESS_MAX = 400
 FILES_PER_PROCESS_MAX = 10_000
-# What the rewrite tasks of a process bring, and its commit is told: 1 s of the leader's writer. New
-# files with metrics of 100 columns take 12 kB each.
+# Results of all rewrite tasks of a process, which its commit task carries: 1 s of the leader's
+# writer. A new file with metrics of 100 columns takes 12 kB.
 COMMIT_BYTES_MAX = 8_000_000
-FILES_BLAMED_MAX = 1_000  # paths whose failures are kept, of one table
+FILES_BLAMED_MAX = 1_000  # paths of one table whose failures are counted
 
 TypeName = Literal["MINOR", "MAJOR", "FULL"]
-# When a partition was last optimized minor, major and full, and when it was first seen.
+# A `PartitionClock`: when it was last optimized minor, major and full, and when it was first seen.
 Times = tuple[int | None, int | None, int | None, int | None]
 Clocks = dict[str, Times]  # by `spec/path`
-# By group: what its tables have if neither they nor their catalog say otherwise. All of them are
-# told, for which group a table is in stands in the table.
+# Default table properties by group, for tables where neither they nor their catalog set them. All
+# groups are sent, since only the table's own properties say which group it is in.
 GroupDefaults = dict[str, dict[str, str]]
 
 
 class CatalogSpec(Message):
-    """How a catalog is reached. Secrets are redacted here, and stand beside it in a payload."""
+    """How a catalog is reached. Secrets are redacted here, and stand beside it in the payload."""
 
     name: str
     type: str
@@ -47,15 +47,17 @@ class CatalogSpec(Message):
 
 
 class OfCatalog(Message):
+    """A payload for a task that reads or writes a catalog."""
+
     catalog: CatalogSpec
     secrets: Json = Field(default_factory=dict[str, JsonValue])  # by "<catalog>.<property>"
 
 
-class TableName(Message):
-    id: str  # the store's; owner of the mark in the table
+class TableIdentifier(Message):
+    id: str  # in the store; the owner of the mark in the table
     namespace: tuple[str, ...]
     name: str
-    uuid: str | None = None  # as it was last seen; None: it never was
+    uuid: str | None = None  # as it was last seen; None: it was never seen
 
 
 class DiscoverPayload(OfCatalog):
@@ -63,9 +65,9 @@ class DiscoverPayload(OfCatalog):
 
 
 class Discovered(Message):
-    """Every table of the catalog that the filter lets through."""
+    """The result of DISCOVER: every table of the catalog that the filter lets through."""
 
-    # By namespace, its levels joined with U+001F as Iceberg's REST protocol does it.
+    # By namespace, with its levels joined by U+001F as in Iceberg's REST protocol.
     tables: dict[str, tuple[str, ...]]
     filtered: int = 0
     # Namespaces that could not be listed: nothing in them counts as dropped.
@@ -73,9 +75,11 @@ class Discovered(Message):
 
 
 class ToEvaluate(Message):
-    table: TableName
-    pointer: str | None = None  # as it was evaluated last
-    look_at_ms: int | None = None  # a rule may fire from then on, though nothing changed
+    """A table that is to be evaluated."""
+
+    table: TableIdentifier
+    pointer: str | None = None  # the metadata that was evaluated last
+    look_at_ms: int | None = None  # from then on a rule may fire though nothing has changed
     clocks: Clocks = Field(default_factory=dict[str, Times])
     left_out: tuple[str, ...] = ()  # files that failed too often
 
@@ -88,7 +92,7 @@ class EvaluatePayload(OfCatalog):
 
 
 class Chosen(Message):
-    """Those settings of a table that the leader decides by."""
+    """The settings of a table that the leader decides by."""
 
     enabled: bool = True
     group: str = "default"
@@ -99,12 +103,12 @@ class Chosen(Message):
 
 
 class Pending(Message):
-    """Input that waits to be rewritten: kept with the table until it is (T2)."""
+    """Input that waits to be rewritten: stored with the table until it is (T2)."""
 
     type: TypeName
     snapshot: int
     partitions: int
-    told: tuple[str, ...]  # the first of them
+    told: tuple[str, ...]  # the first of them, by name
     files: int
     bytes: int
     position_deletes: int  # files
@@ -114,28 +118,32 @@ class Pending(Message):
     benefit: float
 
 
-class RuleTold(Message):
+class RuleReport(Message):
+    """A rule, as one partition was held against it (`OptimizingRule`)."""
+
     type: TypeName
     name: str
-    said: str
+    said: str  # what is measured, for people
     measured: float
     threshold: float
     fired: bool
 
 
-class PartitionTold(Message):
+class PartitionReport(Message):
+    """A partition with all its rules."""
+
     partition: str
     type: TypeName | None
     files: int
     bytes: int
-    rules: tuple[RuleTold, ...]
+    rules: tuple[RuleReport, ...]
 
 
 class Summary(Message):
-    """What an evaluation measured: for people, and for nothing that is decided."""
+    """What an evaluation measured: for people alone, nothing is decided by it."""
 
     partitions: int
-    due: int  # of these: a rule has fired
+    due: int  # partitions for which a rule has fired
     files: int
     bytes: int
     rows: int
@@ -143,13 +151,13 @@ class Summary(Message):
     equality_deletes: int
     score: int  # how little a scan wastes, 0 to 100
     amoro_score: int
-    most: tuple[PartitionTold, ...] = ()  # in need, the neediest first
-    # By table property: who has set it, "table", "catalog" or "group". Without: it is built in.
+    most: tuple[PartitionReport, ...] = ()  # those most in need, the neediest first
+    # Who has set a table property: "table", "catalog" or "group". Others are built in.
     set_by: dict[str, str] = Field(default_factory=dict[str, str])
 
 
 class EvaluatedTable(Message):
-    """Of one table. Exactly one of `gone`, `error`, `unchanged` is told, or a full look at it."""
+    """One table: it is `gone`, has an `error`, is `unchanged`, or was measured in full."""
 
     id: str
     gone: bool = False  # there is no such table
@@ -163,34 +171,38 @@ class EvaluatedTable(Message):
     flaws: tuple[str, ...] = ()
     pending: Pending | None = None
     summary: Summary | None = None
-    seen: tuple[str, ...] = ()  # partitions that have no clock yet and need one from now on
+    seen: tuple[str, ...] = ()  # partitions without a clock that need one from now on
 
 
-class Evaluated(Message):
+class EvaluationResult(Message):
+    """The result of EVALUATE."""
+
     tables: tuple[EvaluatedTable, ...]
-    catalog_error: str | None = None  # the catalog itself is away: no table is to blame
+    catalog_error: str | None = None  # the catalog itself is unavailable: no table is to blame
 
 
 class PlanPayload(OfCatalog):
     defaults: dict[str, str] = Field(default_factory=dict[str, str])
     groups: GroupDefaults = Field(default_factory=dict[str, dict[str, str]])
-    table: TableName
+    table: TableIdentifier
     now_ms: int
     clocks: Clocks = Field(default_factory=dict[str, Times])
     left_out: tuple[str, ...] = ()
     budget_bytes: int | None = None  # input of one process
-    at_least: TypeName | None = None  # somebody asked: rules don't decide, gain still does
-    dry: bool = False  # nothing will be done with it
+    at_least: TypeName | None = None  # a user asked for it: no rule has to fire, but it must gain
+    dry: bool = False  # for a dry run: nothing will be done with the plan
 
 
-class BinTold(Message):
-    number: int  # within the process; a bin is replaced alone or not at all
+class PlannedBin(Message):
+    """Files that are rewritten into one."""
+
+    number: int  # within the process; a bin is replaced as a whole or not at all
     partition: str
     paths: tuple[str, ...]
     bytes: int
 
 
-class GainTold(Message):
+class PlanGain(Message):
     files_before: int
     files_after: int
     deletes_removed: int
@@ -201,17 +213,20 @@ class GainTold(Message):
 
 
 class Planned(Message):
-    """What a process is to rewrite; None for all of it, with the reason: nothing gains."""
+    """The result of PLAN: what a process is to rewrite.
+
+    `type`, `gain` and `tasks` are empty when no bin would gain; `reason` says so.
+    """
 
     uuid: str
     snapshot: int | None = None
     type: TypeName | None = None
     reason: str | None = None  # why there is nothing to do
-    tasks: tuple[tuple[BinTold, ...], ...] = ()  # each is one rewrite task
-    gain: GainTold | None = None
+    tasks: tuple[tuple[PlannedBin, ...], ...] = ()  # each is one rewrite task
+    gain: PlanGain | None = None
     done: dict[str, TypeName] = Field(default_factory=dict[str, TypeName])  # by `spec/path`
-    left: int = 0  # partitions with bins that wait for another process
-    spent: int = 0  # the highest number of a process that the table itself knows of
+    left: int = 0  # partitions with bins that are left for another process
+    spent: int = 0  # the highest process number that is marked in the table itself
     left_out: tuple[str, ...] = ()
     chosen: Chosen = Chosen()
     retries: int = 5
@@ -220,7 +235,7 @@ class Planned(Message):
 
 
 class ProcessRef(Message):
-    """The process at its table: owner and number make the token."""
+    """A process at its table: owner and number make up its commit token."""
 
     id: str
     owner: str
@@ -230,52 +245,52 @@ class ProcessRef(Message):
 
 
 class RewritePayload(OfCatalog):
-    table: TableName
+    table: TableIdentifier
     process: ProcessRef
-    bins: tuple[BinTold, ...]
+    bins: tuple[PlannedBin, ...]
     target_bytes: int
 
 
 class BinFailed(Message):
     number: int
     error: str
-    path: str | None = None  # the file that the error speaks of
+    path: str | None = None  # the file that the error is about
 
 
 class RewriteResult(Message):
-    rewritten: tuple[Json, ...] = ()  # formats.iceberg.records.Rewritten, one for each bin
+    rewritten: tuple[Json, ...] = ()  # lake.iceberg.records.Rewritten, one for each bin
     failed: tuple[BinFailed, ...] = ()
 
 
 class CommitPayload(OfCatalog):
-    table: TableName
+    table: TableIdentifier
     process: ProcessRef
-    bins: tuple[BinTold, ...]  # that were rewritten
+    bins: tuple[PlannedBin, ...]  # that were rewritten
     rewritten: tuple[Json, ...]  # in the same order
     commit_deadline_s: float = COMMIT_DEADLINE_S
 
 
 class CommitResult(Message):
-    """How a commit ended; asked again, the table gives the same answer (E1, E3).
+    """How a commit ended. Idempotent: repeated, the table gives the same answer (E1, E3).
 
-    CONFLICT: nothing could be replaced; the token is spent with nothing, and what was staged is
-    gone. GONE: there is no such table any more. ABORTED: somebody spent the token with nothing.
+    CONFLICT: nothing could be replaced; the token is spent by an abort, and what was staged is
+    deleted. GONE: there is no such table any more. ABORTED: the token had been spent by an abort.
     """
 
     outcome: Literal["COMMITTED", "CONFLICT", "ABORTED", "GONE"]
-    already: bool = False  # an earlier try had landed
+    already: bool = False  # an earlier try of the same commit had landed
     snapshot: int | None = None
-    bins: tuple[int, ...] | None = None  # replaced; None: committed, and nobody can tell which
+    bins: tuple[int, ...] | None = None  # those replaced; None: committed, but unknown which
     conflicts: dict[str, str] = Field(default_factory=dict[str, str])  # by bin number
 
 
 class DiscardPayload(OfCatalog):
-    table: TableName
+    table: TableIdentifier
     process: ProcessRef
     commit_deadline_s: float = COMMIT_DEADLINE_S
 
 
 class Discarded(Message):
     files: int = 0
-    # The token had been spent by a commit of the process, which somebody took for lost.
+    # The token had been spent by a commit of the process that was believed lost.
     committed_snapshot: int | None = None

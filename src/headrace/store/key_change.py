@@ -1,13 +1,14 @@
-"""Another key for a store: everything is encrypted anew, or forgotten when the old key is lost.
+"""Change the key of a store: encrypt every secret again, or delete them all when the key is lost.
 
-One transaction, which also ends the leader's term: a coordinator that was not given the new key can
-neither lead nor encrypt from then on. Others go on; whoever encrypts at this moment is waited for.
+It is one transaction, which also ends the leader's term: a coordinator that was not given the new
+key can neither lead nor encrypt from then on. Other coordinators go on; the transaction waits for
+whoever encrypts at this moment.
 
 The file beside a SQLite store has both keys before the store changes, and the new one alone
-afterwards: a process that dies in between leaves a store that opens, and the next try goes on. It
-is written under the store's write lock only, and an older key is taken out of it only while the
-store is under the newer one: so it has the key of the store at every moment, also when several
-change it at once.
+afterwards: a process that dies in between leaves a store that opens, and the next try goes on from
+there. The file is written only under the store's write lock, and an older key is taken out of it
+only while the store is under the newer one: so it has the key of the store at every moment, also
+when several processes change the key at once.
 """
 
 from __future__ import annotations
@@ -20,20 +21,13 @@ from typing import Any
 from sqlalchemy import Column, Connection, Engine, Table, delete, select, update
 
 from headrace.errors import Refused, StoreRefused
-from headrace.model.cleanup import incarnation_of
+from headrace.model.jobs.epoch import incarnation_of
 from headrace.seams import seam
-from headrace.store.engine import keyring_of, reading
-from headrace.store.facts import ENCRYPTED_UNDER, check_program
-from headrace.store.faults import where
-from headrace.store.fence import LEADER
-from headrace.store.keyring import Keyring, SecretKey
-from headrace.store.leases import NOBODY
-from headrace.store.migrate import revision
-from headrace.store.schema import cleanups, facts, job_secrets, jobs, leases
-from headrace.store.sealed import (
-    Place,
+from headrace.store.core.driver_errors import store_name
+from headrace.store.core.encryption import (
     Sealed,
-    check_given,
+    SecretOwner,
+    check_key_given,
     current_key,
     current_key_id,
     names_of,
@@ -43,13 +37,19 @@ from headrace.store.sealed import (
     seal_under,
     unseal,
 )
-from headrace.store.table_schema import catalog_secrets
-from headrace.store.tx import in_tx
+from headrace.store.core.engine import keyring_of, reading
+from headrace.store.core.keyring import Keyring, SecretKey
+from headrace.store.core.leases import NOBODY
+from headrace.store.core.schema import ENCRYPTED_UNDER, check_program, facts, leases
+from headrace.store.core.transactions import LEADER, in_tx
+from headrace.store.jobs.schema import cleanups, job_secrets, jobs
+from headrace.store.migrate import revision
+from headrace.store.tables.schema import catalog_secrets
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Somebody whose secrets are in the store."""
+    """A job, cleanup or catalog that has secrets in the store."""
 
     kind: str  # job, cleanup or catalog
     name: str
@@ -57,18 +57,29 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What `forget_secrets` did."""
+
+    owners: Sequence[Owner]  # whose secrets were deleted
+    key_id: str  # of the key that the store is under
+    is_new: bool  # it was under another one before
+
+
+@dataclass(frozen=True, slots=True)
 class _Row:
+    """A row that has secrets, and what they are bound to."""
+
     table: Table
     key: Column[Any]
     value: str
-    place: Place
+    secret_owner: SecretOwner
     owner: Owner
     stored: Sealed
 
 
 def change_key(engine: Engine) -> tuple[str, int]:
-    """The id of the new key, and how many values are encrypted under it."""
-    before = _check(engine)
+    """Change the store's key. Returns the id of the new key, and how many values are under it."""
+    before = _check_store(engine)
 
     def work(conn: Connection) -> tuple[SecretKey, int]:
         _lock(conn)
@@ -87,16 +98,17 @@ def change_key(engine: Engine) -> tuple[str, int]:
 
 
 def _is_changed(keyring: Keyring, before: str, current: str) -> bool:
-    """Whether the key was changed since this command began, so that nothing is left to do: by a try
-    of it whose answer was lost, or by another command. A given key has to be the very one."""
+    """Whether the key was changed since this command began, so that nothing is left to do: by a
+    try of this command whose answer was lost, or by another command. A given key has to be that
+    very key."""
     if current == before:
         return False
     return keyring.own is not None or keyring.make().id == current
 
 
 def _drop_older_keys(engine: Engine, key: SecretKey) -> None:
-    """Leave `key` alone in the file beside the store, unless another change came after this one:
-    the file has the key of that one, which is not known here."""
+    """Leave only `key` in the file beside the store; unless a later change came after this one,
+    whose key is in the file and is not known here."""
     own = keyring_of(engine).own
     if own is None:
         return
@@ -110,21 +122,15 @@ def _drop_older_keys(engine: Engine, key: SecretKey) -> None:
 
 def owners_of_secrets(engine: Engine) -> Sequence[Owner]:
     """Whose secrets are in the store, by name; nothing is decrypted."""
-    _check(engine)
+    _check_store(engine)
     with reading(engine) as conn:
         return _owners(conn)
 
 
-@dataclass(frozen=True, slots=True)
-class Forgotten:
-    owners: Sequence[Owner]  # whose secrets were deleted
-    key_id: str  # of the key that the store is under
-    is_new: bool  # it was under another one before
-
-
 def forget_secrets(engine: Engine) -> Forgotten:
-    """The key is the given one, or that of the store's own file, from then on."""
-    _check(engine)
+    """Delete all secrets. From then on the key is the given one, or that of the store's own
+    file."""
+    _check_store(engine)
 
     def work(conn: Connection) -> Forgotten:
         key, before = keyring_of(conn).make(), current_key_id(conn)
@@ -133,31 +139,31 @@ def forget_secrets(engine: Engine) -> Forgotten:
     return in_tx(engine, work, stop=Event())
 
 
-def _check(engine: Engine) -> str:
-    """The id of its key, if it is a store of ours that this program may write to."""
+def _check_store(engine: Engine) -> str:
+    """The id of the store's key. Raises StoreRefused when the store can't change it."""
     with reading(engine) as conn:
         if revision(conn) is None:
-            raise StoreRefused(f"store {where(engine)} is empty, and so has no key to change")
+            raise StoreRefused(f"store {store_name(engine)} is empty, and so has no key to change")
         check_program(conn)
         current = current_key_id(conn)
         if current is None:
             raise StoreRefused(
-                f"store {where(engine)} is of an older version, which encrypted nothing; a "
+                f"store {store_name(engine)} is of an older version, which encrypted nothing; a "
                 "coordinator of this version upgrades it when it starts"
             )
-        check_given(conn)
+        check_key_given(conn)
     return current
 
 
 def _change_key(conn: Connection, key: SecretKey) -> int:
-    """Encrypt every secret under `key`, which the store is under from then on. How many there were.
+    """Encrypt every secret under `key`, and make it the store's. Returns how many there were.
 
-    Refused, and nothing is changed, when one can't be decrypted.
+    Raises Refused, and changes nothing, when one can't be decrypted.
     """
-    _put_under(conn, key)
+    _set_store_key(conn, key)
     count = 0
     for row in list(_rows(conn)):
-        sealed = seal_under(key, row.place, unseal(conn, row.place, row.stored))
+        sealed = seal_under(key, row.secret_owner, unseal(conn, row.secret_owner, row.stored))
         mine = row.key == row.value
         conn.execute(update(row.table).where(mine).values(sealed=dict(sealed)))
         count += 1
@@ -165,9 +171,9 @@ def _change_key(conn: Connection, key: SecretKey) -> int:
 
 
 def _forget_secrets(conn: Connection, key: SecretKey) -> Sequence[Owner]:
-    """Delete every secret, and have the store be under `key` from then on. Whose they were."""
+    """Delete every secret, and make `key` the store's. Returns whose they were."""
     _lock(conn)
-    _put_under(conn, key)
+    _set_store_key(conn, key)
     owners = _owners(conn)
     conn.execute(delete(job_secrets))
     conn.execute(delete(catalog_secrets))
@@ -189,16 +195,19 @@ def _check_can_change(current: SecretKey, key: SecretKey) -> None:
 
 
 def _lock(conn: Connection) -> None:
-    """Wait for the leader's transaction and for whoever encrypts now, and have nobody begin another
-    one: in the order in which a leader locks these rows, or each might wait for the other."""
+    """Wait for the leader's transaction and for whoever encrypts now, and keep others from
+    beginning.
+
+    The rows are locked in the order in which a leader locks them, to avoid a deadlock.
+    """
     lease = select(leases.c.epoch).where(leases.c.name == LEADER)
     conn.execute(lease.with_for_update()).all()
     named = select(facts.c.value).where(facts.c.name == ENCRYPTED_UNDER)
     conn.execute(named.with_for_update()).one()
 
 
-def _put_under(conn: Connection, key: SecretKey) -> None:
-    """Name `key` as the store's, and end the leader's term. Both rows are locked."""
+def _set_store_key(conn: Connection, key: SecretKey) -> None:
+    """Name `key` as the store's, and end the leader's term. The caller has locked both rows."""
     over = {"holder": NOBODY, "epoch": leases.c.epoch + 1}
     conn.execute(update(leases).where(leases.c.name == LEADER).values(**over))
     mine = facts.c.name == ENCRYPTED_UNDER
@@ -206,6 +215,7 @@ def _put_under(conn: Connection, key: SecretKey) -> None:
 
 
 def _rows(conn: Connection) -> Iterator[_Row]:
+    """Every row that has secrets."""
     of_jobs = select(jobs.c.id, jobs.c.incarnation, job_secrets.c.sealed).join(
         job_secrets, job_secrets.c.job_id == jobs.c.id
     )

@@ -1,6 +1,7 @@
-"""FieldMapper and Filter: which fields go on, under which names and in which order.
+"""FieldMapper and Filter: transforms that select, rename and reorder fields.
 
-Both name fields exactly, as SeaTunnel does, and say which there are when one is missing.
+Both match the names of fields exactly, as SeaTunnel does, and an error for a missing field names
+those that exist.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from headrace.errors import Refused
 
 
 class FieldMapperTransform:
-    """Only the mapped fields, in the order of the mapping."""
+    """Keeps the mapped fields under their new names, in the order of the mapping."""
 
     has_conditions = False
 
@@ -28,13 +29,13 @@ class FieldMapperTransform:
         *,
         now_ms: int,  # noqa: ARG002
     ) -> DataFrame:
-        frame = _one(self.name, inputs)
-        _check_there(self.name, self._mapping, frame)
+        frame = _union_of(self.name, inputs)
+        _check_fields_exist(self.name, self._mapping, frame)
         return frame.select(*(_field(old).alias(new) for old, new in self._mapping.items()))
 
 
 class FilterTransform:
-    """Only the fields to include, in the order they are named; or all but those to exclude."""
+    """Keeps the fields to include, in the order they are named, or all but those to exclude."""
 
     has_conditions = False
 
@@ -48,16 +49,16 @@ class FilterTransform:
         *,
         now_ms: int,  # noqa: ARG002
     ) -> DataFrame:
-        frame = _one(self.name, inputs)
-        _check_there(self.name, (*self._include, *self._exclude), frame)
+        frame = _union_of(self.name, inputs)
+        _check_fields_exist(self.name, (*self._include, *self._exclude), frame)
         kept = self._include or [name for name in frame.columns if name not in self._exclude]
         if not kept:
             raise Refused(f"transform {self.name}: no field is left; exclude fewer")
         return frame.select(*(_field(name) for name in kept))
 
 
-def _one(name: str, inputs: Mapping[str, DataFrame]) -> DataFrame:
-    """The rows of all inputs, which then must have the same fields."""
+def _union_of(name: str, inputs: Mapping[str, DataFrame]) -> DataFrame:
+    """The union of all inputs. Raises `Refused` when their fields differ."""
     (first, frame), *rest = inputs.items()
     for table, other in rest:
         if sorted(other.columns) != sorted(frame.columns):
@@ -69,22 +70,22 @@ def _one(name: str, inputs: Mapping[str, DataFrame]) -> DataFrame:
     return frame
 
 
-def _check_there(name: str, wanted: Iterable[str], frame: DataFrame) -> None:
-    there = frame.columns
+def _check_fields_exist(name: str, wanted: Iterable[str], frame: DataFrame) -> None:
+    fields = frame.columns
     for field in wanted:
-        if field not in there:
-            raise Refused(f"transform {name}: there is no field {field!r}; {_known(there)}")
-        if there.count(field) > 1:
+        if field not in fields:
+            raise Refused(f"transform {name}: there is no field {field!r}; {_known_fields(fields)}")
+        if fields.count(field) > 1:
             raise Refused(
-                f"transform {name}: {there.count(field)} fields are called {field!r}; "
+                f"transform {name}: {fields.count(field)} fields are called {field!r}; "
                 "rename them where they are made"
             )
 
 
-def _known(fields: Sequence[str]) -> str:
+def _known_fields(fields: Sequence[str]) -> str:
     return f"there are {', '.join(map(repr, fields))}"
 
 
 def _field(name: str) -> Column:
-    """By its whole name, dots and backticks included."""
+    """A column by its whole name, which may contain dots and backticks."""
     return f.col("`" + name.replace("`", "``") + "`")

@@ -1,25 +1,54 @@
-"""Sql: one query over the tables it reads, in Spark's SQL.
+"""Sql: a transform that runs one query over the tables it reads, in Spark's SQL.
 
-The tables are temp views of the task's own session, so nothing outlives the task. `NOW()` and its
-like are literals of the epoch's plan: an epoch that is run again gives the same rows (E5).
+The tables are temp views of the task's own session, so nothing outlives the task.
+
+`NOW()` and its like are replaced by literals, the time of the epoch's plan: an epoch that is run
+again must give the same rows (E5), but Spark has no setting for the current time and would answer
+anew on each run. They are replaced wherever they are not part of a text, a comment, a quoted name
+or a longer name. Times are in UTC, as the session is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import Refused
-from headrace.formats.spark_errors import one_line
-from headrace.formats.spark_queries import code_function, is_query, runs_code
-from headrace.transforms.now import fix_now
+from headrace.spark.errors import one_line
+from headrace.spark.sql_guard import code_function, is_query, runs_code
 
 _MISSING_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
+_TOKEN = re.compile(
+    r"""
+      (?P<kept>
+          '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | `(?:[^`]|``)*`   # texts, quoted names
+        | --[^\n]* | /\*.*?\*/                                           # comments
+        | \.\s*[A-Za-z_]\w*                                              # the field of something
+        | \bas\s+[A-Za-z_]\w*                                            # an alias
+      )
+    | \b(?P<word>current_timestamp|current_date|localtimestamp)\b(?P<call>\s*\(\s*\))?(?!\s*[.(])
+    | \b(?P<function>now|curdate|unix_timestamp)\s*\(\s*\)
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+
+_LITERALS: dict[str, Callable[[datetime], str]] = {
+    "current_timestamp": lambda now: f"TIMESTAMP '{_text(now)}Z'",
+    "now": lambda now: f"TIMESTAMP '{_text(now)}Z'",
+    "localtimestamp": lambda now: f"TIMESTAMP_NTZ '{_text(now)}'",
+    "current_date": lambda now: f"DATE '{now.date().isoformat()}'",
+    "curdate": lambda now: f"DATE '{now.date().isoformat()}'",
+    "unix_timestamp": lambda now: f"{int(now.timestamp())}L",
+}
 
 
 class SqlTransform:
+    """Runs a SELECT over its inputs. Raises `Refused` for any other statement."""
+
     has_conditions = True
 
     def __init__(self, name: str, query: str) -> None:
@@ -45,7 +74,7 @@ class SqlTransform:
         return frame
 
     def _check(self, session: SparkSession, query: str) -> None:
-        """Refuse a text that does more than ask, before any of it is given to Spark."""
+        """Refuse a text that is more than a query, before Spark runs any of it."""
         if not is_query(session, query):
             raise self._refused("query must be a SELECT statement, and is another one")
         if (function := code_function(session, query)) is not None:
@@ -61,9 +90,25 @@ class SqlTransform:
             named = _missing_table(error)
             if named is None or len(inputs) != 1:
                 raise
-            # As in SeaTunnel: with a single input the name in the query need not be right.
+            # As in SeaTunnel: with a single input, the query may call its table by any name.
             next(iter(inputs.values())).createOrReplaceTempView(named)
             return session.sql(query)  # pyright: ignore[reportUnknownMemberType]
+
+
+def fix_now(query: str, *, now_ms: int) -> str:
+    """The query with the time of the epoch in place of NOW() and its like."""
+    now = datetime.fromtimestamp(now_ms / 1000, tz=UTC)
+
+    def literal(match: re.Match[str]) -> str:
+        if match["kept"] is not None:
+            return match[0]
+        return f"({_LITERALS[(match['word'] or match['function']).lower()](now)})"
+
+    return _TOKEN.sub(literal, query)
+
+
+def _text(now: datetime) -> str:
+    return now.replace(tzinfo=None).isoformat(" ", "milliseconds")
 
 
 def _missing_table(error: PySparkException) -> str | None:

@@ -1,4 +1,9 @@
-"""A worker process: the warm session, the host, and a stop that gives everything back."""
+"""The worker process: it starts the warm session and the host, and gives everything back.
+
+A worker that a container started is one launch of a resource. On the machine of its coordinator it
+claims its launch before anything else, and a second process of the same launch ends there.
+Elsewhere there is no folder to claim in, and the leader decides.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +18,23 @@ from types import FrameType
 
 from headrace.clock import SystemClock
 from headrace.config import Settings
-from headrace.containers.local import UNHURRIED
+from headrace.containers.launch_claims import WorkerLaunch
+from headrace.containers.process import UNHURRIED
 from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
 from headrace.worker.client import LeaderClient
-from headrace.worker.host import Host
-from headrace.worker.identity import Identity, memory_mb
-from headrace.worker.launch import WorkerLaunch
+from headrace.worker.host import Host, Identity, memory_mb
+from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
-from headrace.worker.runner import Runner
+from headrace.worker.runner import Runner, TableRunner
 from headrace.worker.scratch import scratch
-from headrace.worker.spark import WarmSpark, start_spark
-from headrace.worker.tables.runner import TableRunner
-from headrace.worker.tending import Spark
+from headrace.worker.warm_session import WarmSpark, start_spark
 
 log = logging.getLogger(__name__)
 
 CONTROL_SLOTS = 2  # the lane beside the slots, for short control tasks
 LEAVE_IDLE_MAX_S = 9.0  # from a signal to the end of a worker that runs nothing: 10 s are promised
-SPARK_STOP_MIN_S = 3.0  # that Spark gets in any case, of a worker that had to stop executions
+SPARK_STOP_MIN_S = 3.0  # that Spark gets even if stopping executions took all the time
 
 
 def serve_worker(
@@ -50,7 +53,7 @@ def serve_worker(
     me, departure = RandomIds().new(), _Departure()
     with (
         scratch(settings.home, me) as folder,
-        _ending(
+        _stopping_at_exit(
             start_spark(
                 settings,
                 warehouse=warehouse,
@@ -64,7 +67,7 @@ def serve_worker(
         ) as spark,
     ):
         if launch is not None:
-            launch.found(spark_application=spark.application)
+            launch.note_application(spark_application=spark.application)
         client, waits = (LeaderClient(coordinators, token=token) for _ in range(2))
         with closing(client), closing(waits):
             identity = _identity(me, group, slots, spark, launch, memory_mb(conf))
@@ -72,19 +75,19 @@ def serve_worker(
             host = _host(identity, client, waits, spark, launch, home=home, warehouse=warehouse)
             departure.begin_on_signals(host.stop)
             log.info("worker works", extra={"worker": me, "group": group, "slots": slots})
-            with host.lines.listening():
+            with host.job_log.listening():
                 host.run()
 
 
 class _Departure:
-    """When the worker was told to end, and how much time that leaves to Spark."""
+    """When a signal asked the worker to end, and how much time is left to stop Spark."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
-        self._since_s: float | None = None  # a signal that is in a hurry came then
+        self._since_s: float | None = None  # when a signal came that is in a hurry
 
     def begin_on_signals(self, stop: Callable[[], None]) -> None:
-        """The second signal finds the default action: the process ends at once."""
+        """Stop cleanly on the first signal; the second one has its default action, and kills."""
 
         def first(number: int, _: FrameType | None) -> None:
             signal.signal(number, signal.SIG_DFL)
@@ -97,7 +100,7 @@ class _Departure:
 
     @property
     def left_s(self) -> float | None:
-        """None: as long as it takes."""
+        """None when it may take as long as it needs."""
         if self._since_s is None:
             return None
         gone_s = self._clock.monotonic_s() - self._since_s
@@ -105,7 +108,7 @@ class _Departure:
 
 
 @contextmanager
-def _ending(spark: WarmSpark, departure: _Departure) -> Generator[WarmSpark]:
+def _stopping_at_exit(spark: WarmSpark, departure: _Departure) -> Generator[WarmSpark]:
     try:
         yield spark
     finally:
@@ -172,6 +175,6 @@ def _host(
             died_of=spark.died_of,
         ),
         clock,
-        # One with a folder has claimed its launch there, once and for all.
-        comes_anew=launch is None or launch.folder is None,
+        # A worker with a folder has claimed its launch there, for good: no other can have been it.
+        may_replace_earlier_process=launch is None or launch.folder is None,
     )

@@ -1,6 +1,6 @@
 """All sinks of a pipeline, driven together: an epoch is done when it is done in each of them.
 
-A handle stands under the sink's name. A sink without one has nothing in this epoch.
+Handles are kept by the sink's name. A sink without a handle has nothing in this epoch.
 """
 
 from __future__ import annotations
@@ -17,23 +17,22 @@ from headrace.errors import (
     StoreOlderThanTargets,
     Unavailable,
 )
-from headrace.model.deadline import Moment
-from headrace.model.epoch import EpochAt, EpochStatus
-from headrace.protocol.messages import EpochCompleted, Json
-from headrace.protocol.payloads import PipelinePayload, Restore
-from headrace.worker.execution import Execution, said
-from headrace.worker.frames import union
-from headrace.worker.planning import Work
+from headrace.model.jobs.epoch import EpochAt, EpochStatus, Moment
+from headrace.protocol.messages import EpochCompleted, Json, PipelinePayload, Restore
+from headrace.worker.dataflow import PlannedEpoch, union
+from headrace.worker.execution import Execution, error_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 log = logging.getLogger(__name__)
 
-SWEEP_PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further try to delete what is left over
+SWEEP_PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further try to delete leftovers
 
 
-class Sinks:
+class SinkGroup:
+    """The sinks of one pipeline, as one execution drives them."""
+
     def __init__(
         self,
         execution: Execution,
@@ -44,16 +43,18 @@ class Sinks:
         self._execution, self._payload = execution, payload
         self._sinks, self._session = sinks, session
         self._written = dict(payload.restore.written)
-        self._unswept: dict[int, Json] = {}  # by epoch: its handles
+        self._unswept: dict[int, Json] = {}  # handles by epoch
 
     def _at(self, epoch: int, since: Moment | None = None) -> EpochAt:
-        of = self._payload
-        return EpochAt(of.incarnation, of.pipeline.number, epoch, self._execution.id, since)
+        payload = self._payload
+        return EpochAt(
+            payload.incarnation, payload.pipeline.number, epoch, self._execution.id, since
+        )
 
-    def see(self) -> None:
-        """Have each sink look at its target, before anything of a former execution is committed:
-        it tells a target that was there from one that took its place (`Sink.read_mark`). One that
-        is away fails by itself, when it is committed to."""
+    def observe_targets(self) -> None:
+        """Have each sink read its target before an epoch of an earlier execution is committed, so
+        that it can tell the original target from one that replaced it (`Sink.read_mark`). A
+        target that is unavailable fails later, at its commit."""
         for sink in self._sinks:
             try:
                 sink.read_mark(self._session, self._at(self._payload.restore.epoch))
@@ -62,12 +63,14 @@ class Sinks:
                 log.exception("target not seen", extra=facts)
 
     def check_marks(self, *, settling: bool = False) -> None:
-        """Refuse to go on where a target is ahead of the store, before anything is planned: its
-        tokens would be taken for our own next epochs, and their rows be skipped (E7).
+        """Raise StoreOlderThanTarget where a target is ahead of the store, before anything is
+        planned: its tokens would be taken for our own next epochs, whose rows would be skipped
+        (E7).
 
-        Settling plans nothing. It may finish what is prepared, since that was only ever committed
-        from the same handles; but no epoch that is planned is given up at a target that knows
-        more. Another who settled it, and was not heard of, may have aborted it.
+        `settling` plans nothing. It may finish what is prepared, since that was only ever
+        committed from the same handles; but it must not abort a planned epoch at a target that
+        is ahead, unless the mark is an abort of that epoch: an earlier settlement whose answer
+        was lost may have made it.
         """
         restore = self._payload.restore
         for sink in self._sinks:
@@ -79,7 +82,7 @@ class Sinks:
             raise _too_old(sink.name, mark, restore)
 
     def survey(self, frames: Mapping[str, DataFrame]) -> Json:
-        """What save modes ask of each sink."""
+        """The handles of epoch 0: what the save mode of each sink asks for."""
         handles: Json = {}
         for sink, frame in self._inputs(frames):
             if sink.opens:
@@ -99,15 +102,15 @@ class Sinks:
         specs = zip(self._sinks, self._payload.pipeline.sinks, strict=True)
         return [(sink, union([frames[name] for name in spec.inputs])) for sink, spec in specs]
 
-    def commit(self, work: Work, handles: Json, since: Moment) -> EpochCompleted:
-        """Commit in each sink, whoever staged; said twice, the targets refuse the second.
+    def commit(self, work: PlannedEpoch, handles: Json, since: Moment) -> EpochCompleted:
+        """Commit in each sink, whoever staged. Idempotent: the targets refuse a second commit.
 
-        One that is away does not keep the others from it. `since`: when this execution was still
-        the one to commit.
+        An unavailable sink does not keep the others from committing. `since`: a moment at which
+        this execution still held its claim.
         """
         commits = self._commit_each(work.epoch, handles, since)
-        # An opening (epoch 0) writes no row and need not make the table: a sink is named here once
-        # it has committed, and whoever takes over lets it make its table before that, not after.
+        # An opening (epoch 0) writes no row and need not make the table. So a sink is listed as
+        # written only after a later epoch: until then a successor lets it make its table.
         for name in commits if work.epoch > 0 else ():
             self._written[name] = self._written.get(name, 0) + rows_of(handles, name)
         return EpochCompleted(
@@ -115,7 +118,7 @@ class Sinks:
             claim=self._execution.claim,
             epoch=work.epoch,
             positions=dict(work.positions),
-            # For the log, and for a coordinator that knows of no counts by source.
+            # For the log, and for a coordinator that does not know counts by source.
             rows_in=sum(work.read.values()) if work.read is not None else work.rows or 0,
             rows_out=sum(rows_of(handles, name) for name in handles),
             commits=commits,
@@ -137,8 +140,8 @@ class Sinks:
                 failed[sink.name] = error
         if failed:
             where = ", ".join(commits) or "no sink"
-            told = f"epoch {epoch} is committed at {where}, and not at {', '.join(failed)}"
-            raise failure_of(told, failed)
+            summary = f"epoch {epoch} is committed at {where}, and not at {', '.join(failed)}"
+            raise failure_of(summary, failed)
         return commits
 
     def _spend(self, sink: Sink, epoch: int, handles: Json, since: Moment) -> Committed:
@@ -150,9 +153,10 @@ class Sinks:
             sink.abort(self._session, self._at(epoch, since))
 
     def sweep(self, epoch: int, handles: Json, *, alone: bool = False) -> None:
-        """The rows are committed: leftovers that can't be deleted now must not fail the job.
+        """Delete what was staged for a committed epoch. Leftovers that can't be deleted now must
+        not fail the job: they are tried again by `sweep_again`.
 
-        `alone`: no execution but this one ever worked on the epoch.
+        `alone`: only this execution ever worked on the epoch.
         """
         if epoch == 0:
             return  # save modes stage nothing
@@ -170,20 +174,20 @@ class Sinks:
                 self._unswept[epoch] = handles
 
     def sweep_after_ourselves(self, epoch: int) -> None:
-        """What this execution staged for an epoch that another has completed meanwhile, and swept
-        before we were done: nobody would look there again before the end of the job.
+        """Delete what this execution staged for an epoch that another execution has meanwhile
+        completed and swept: nobody else would sweep it before the end of the job.
 
-        As long as the token is unspent nothing is deleted (E6): whoever spends it sweeps.
+        While the token is unspent nothing is deleted (E6): whoever spends it sweeps.
         """
         for sink in self._sinks:
             try:
                 sink.sweep(self._session, None, self._at(epoch))
-            except Exception as error:  # noqa: BLE001  refused, or its target or JVM is away
+            except Exception as error:  # noqa: BLE001  refused, or the target or the JVM is gone
                 facts = {"execution": self._execution.id, "sink": sink.name, "epoch": epoch}
-                log.info("own staged files not swept", extra={**facts, "reason": said(error)})
+                log.info("own staged files not swept", extra={**facts, "reason": error_line(error)})
 
     def sweep_again(self) -> None:
-        """What could not be deleted then may be now. The end of the job does not wait for long."""
+        """Try again to delete leftovers, with a back-off of a few seconds: a job must end soon."""
         for pause_s in SWEEP_PAUSES_S:
             if not self._unswept:
                 return
@@ -193,7 +197,7 @@ class Sinks:
                 self.sweep(epoch, handles)
 
     def close(self) -> None:
-        """The completed point."""
+        """Tell each sink that the pipeline is completed, and how many rows it was given."""
         for sink in self._sinks:
             sink.close(self._written.get(sink.name, 0))
 
@@ -201,8 +205,8 @@ class Sinks:
 def check_forgettable(
     sink: Sink, session: SparkSession, at: EpochAt, completed: Mapping[int, int]
 ) -> None:
-    """Refuse to forget a mark of rows that the store does not know: without it, a restore of the
-    job would write them a second time (E7)."""
+    """Raise StoreOlderThanTarget for a mark of rows that the store does not know: once it was
+    forgotten, a restore of the job would write these rows a second time (E7)."""
     known = completed.get(at.pipeline)
     mark = sink.read_mark(session, at) if known is not None else None
     if known is None or mark is None or mark.aborted or not known < mark.epoch <= at.epoch:
@@ -210,26 +214,26 @@ def check_forgettable(
     raise _too_old(sink.name, mark, Restore(epoch=known))
 
 
-def failure_of(told: str, failed: Mapping[str, Exception]) -> HeadraceError:
-    """Why each sink failed. Worth another try as long as it is for one of them; never when one of
-    them proves that the store is older than its target (E7)."""
-    why = "; ".join(f"{name}: {said(error)}" for name, error in failed.items())
+def failure_of(summary: str, failed: Mapping[str, Exception]) -> HeadraceError:
+    """One error for all sinks that failed. It can be retried if the error of any sink can; never
+    when one of them proves that the store is older than its target (E7)."""
+    why = "; ".join(f"{name}: {error_line(error)}" for name, error in failed.items())
     if any(isinstance(error, StoreOlderThanTarget) for error in failed.values()):
-        return StoreOlderThanTargets(f"{told}: {why}")
+        return StoreOlderThanTargets(f"{summary}: {why}")
     final = all(isinstance(error, Refused) for error in failed.values())
-    return (Refused if final else Unavailable)(f"{told}: {why}")
+    return (Refused if final else Unavailable)(f"{summary}: {why}")
 
 
 def _may_be_spent(mark: Mark, restore: Restore) -> bool:
-    """Whether this store knows how: what is prepared may be committed, what was given up may be
-    aborted. What is only planned is neither."""
+    """Whether the store explains that this token is spent: a prepared epoch may be committed, one
+    that was given up may be aborted; a planned one is neither."""
     if mark.epoch <= restore.really_completed:
         return True
     if not mark.aborted:
         return mark.epoch in _ids(restore, EpochStatus.PREPARED)
     if restore.aborted is None:
         return mark.epoch <= restore.highest
-    # The rows of what was given up may be cleaned; a restore then skips their ids all the same.
+    # Records of given-up epochs may have been deleted; a restore skips their ids all the same.
     return mark.epoch <= restore.epoch or mark.epoch in restore.aborted
 
 
@@ -252,6 +256,6 @@ def _handle(handles: Json, sink: Sink) -> Any:
 
 
 def rows_of(handles: Json, name: str) -> int:
-    """What was staged at a sink."""
+    """Rows that were staged at a sink."""
     entry: Any = handles[name]
     return int(entry["rows"])

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.desk import Desk
-from tests.coordinator.groups.stand import Care, Place
+from tests.coordinator.groups.group_harness import FakeContainer, GroupHarness
+from tests.coordinator.leader_harness import LeaderHarness
 
 
 @pytest.fixture
-def place() -> Place:
-    return Place()
+def place() -> FakeContainer:
+    return FakeContainer()
 
 
 @pytest.fixture
-def care(desk: Desk, place: Place) -> Care:
-    made = Care(desk, place)
+def care(desk: LeaderHarness, place: FakeContainer) -> GroupHarness:
+    made = GroupHarness(desk, place)
     made.group()
     return made

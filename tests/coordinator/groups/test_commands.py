@@ -6,32 +6,33 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.coordinator.groups.commands import Change, GroupCommands, NewGroup
+from headrace.coordinator.groups.commands import GroupChange, GroupCommands, NewGroup
 from headrace.errors import BadSetting, LaunchOver, NotFound, Refused
-from headrace.model.groups.capacity import Keeping
-from headrace.model.job import JobStatus
+from headrace.model.groups import Keeping
+from headrace.model.jobs.status import JobStatus
 from headrace.model.tables.schedule import SchedulingPolicy
-from headrace.store import groups, workers
-from headrace.store.engine import writing
-from tests.coordinator.desk import Desk
-from tests.coordinator.groups.stand import GRACE_S, GROUP, Care, Place
+from headrace.store.core.engine import writing
+from headrace.store.groups import groups
+from headrace.store.tasks import workers
+from tests.coordinator.groups.group_harness import GRACE_S, GROUP, FakeContainer, GroupHarness
+from tests.coordinator.leader_harness import LeaderHarness
 
 NEW = NewGroup(GROUP, "local", 8, 2048, "balanced", {"spark-conf.spark.x": "1"})
 
 
 @pytest.fixture
-def place() -> Place:
-    return Place()
+def place() -> FakeContainer:
+    return FakeContainer()
 
 
 @pytest.fixture
-def care(desk: Desk, place: Place) -> Care:
-    return Care(desk, place)
+def care(desk: LeaderHarness, place: FakeContainer) -> GroupHarness:
+    return GroupHarness(desk, place)
 
 
 @pytest.fixture
-def commands(desk: Desk) -> GroupCommands:
-    places = {name: Place(name) for name in ("local", "k8s")}
+def commands(desk: LeaderHarness) -> GroupCommands:
+    places = {name: FakeContainer(name) for name in ("local", "k8s")}
     return GroupCommands(desk.store, desk.clock, desk.ids, containers=places)
 
 
@@ -73,35 +74,40 @@ def test_a_change_changes_what_is_given_and_nothing_else(commands: GroupCommands
     before = commands.create(NEW)
 
     after = commands.change(
-        GROUP, Change(min_parallelism=4, properties={"spark-conf.spark.x": None, "master": "yarn"})
+        GROUP,
+        GroupChange(min_parallelism=4, properties={"spark-conf.spark.x": None, "master": "yarn"}),
     )
 
     assert after == replace(before, min_parallelism=4, properties={"master": "yarn"})
-    assert commands.change(GROUP, Change(policy="")).policy is None
+    assert commands.change(GROUP, GroupChange(policy="")).policy is None
 
 
 @pytest.mark.req("R5")
 def test_a_floor_that_was_given_up_is_tried_again_when_a_person_changes_it(
-    care: Care, commands: GroupCommands
+    care: GroupHarness, commands: GroupCommands
 ) -> None:
     commands.create(NEW)
     lowered = Keeping(3, care.desk.clock.wall_ms() + 3_600_000, 2, "no room")
     with writing(care.store) as conn:
         groups.note_keeping(conn, GROUP, lowered)
-    assert commands.change(GROUP, Change(min_parallelism=8)).keeping == lowered, "nothing changed"
+    assert commands.change(GROUP, GroupChange(min_parallelism=8)).keeping == lowered, (
+        "nothing changed"
+    )
 
-    commands.change(GROUP, Change(min_parallelism=6))
+    commands.change(GROUP, GroupChange(min_parallelism=6))
     care.look()
 
     assert [each.threads for each in care.all()] == [6]
     assert care.read_group().keeping.effective is None
 
 
-def test_a_group_whose_container_is_gone_can_still_be_changed(desk: Desk) -> None:
-    GroupCommands(desk.store, desk.clock, desk.ids, containers={"local": Place()}).create(NEW)
+def test_a_group_whose_container_is_gone_can_still_be_changed(desk: LeaderHarness) -> None:
+    GroupCommands(desk.store, desk.clock, desk.ids, containers={"local": FakeContainer()}).create(
+        NEW
+    )
     later = GroupCommands(desk.store, desk.clock, desk.ids)
 
-    assert later.change(GROUP, Change(min_parallelism=0)).min_parallelism == 0
+    assert later.change(GROUP, GroupChange(min_parallelism=0)).min_parallelism == 0
     with pytest.raises(BadSetting, match="container 'local' of group 'g' is not configured"):
         later.scale(GROUP, 2)
 
@@ -112,24 +118,24 @@ def test_what_its_container_does_not_know_is_refused_and_nothing_is_written(
     before = commands.create(NEW)
 
     with pytest.raises(BadSetting, match="group 'g': container 'local': unknown property"):
-        commands.change(GROUP, Change(min_parallelism=1, properties={"unknown": "x"}))
+        commands.change(GROUP, GroupChange(min_parallelism=1, properties={"unknown": "x"}))
 
-    assert commands.change(GROUP, Change()) == before
+    assert commands.change(GROUP, GroupChange()) == before
 
 
 def test_a_property_that_a_container_knew_once_is_no_reason_to_refuse_another_change(
-    desk: Desk, commands: GroupCommands
+    desk: LeaderHarness, commands: GroupCommands
 ) -> None:
     commands.create(NEW)
     with writing(desk.store) as conn:
         groups.change(conn, GROUP, properties={"unknown": "x"})
 
-    assert commands.change(GROUP, Change(min_parallelism=1)).min_parallelism == 1
-    assert commands.change(GROUP, Change(properties={"unknown": None})).properties == {}
+    assert commands.change(GROUP, GroupChange(min_parallelism=1)).min_parallelism == 1
+    assert commands.change(GROUP, GroupChange(properties={"unknown": None})).properties == {}
 
 
 def test_a_further_resource_is_asked_for_once_for_each_key(
-    care: Care, place: Place, commands: GroupCommands
+    care: GroupHarness, place: FakeContainer, commands: GroupCommands
 ) -> None:
     commands.create(replace(NEW, min_parallelism=0))
 
@@ -147,7 +153,7 @@ def test_a_further_resource_is_asked_for_once_for_each_key(
 
 
 def test_a_group_that_is_used_is_deleted_by_force_only(
-    care: Care, desk: Desk, commands: GroupCommands
+    care: GroupHarness, desk: LeaderHarness, commands: GroupCommands
 ) -> None:
     commands.create(NEW)
     desk.submit(job_id="mine", group=GROUP)
@@ -163,11 +169,11 @@ def test_a_group_that_is_used_is_deleted_by_force_only(
     care.look()
 
     with pytest.raises(NotFound, match="there is no group 'g'"):
-        commands.change(GROUP, Change())
+        commands.change(GROUP, GroupChange())
 
 
 def test_a_released_resource_drains_its_worker_and_is_stopped(
-    care: Care, place: Place, commands: GroupCommands
+    care: GroupHarness, place: FakeContainer, commands: GroupCommands
 ) -> None:
     commands.create(replace(NEW, min_parallelism=0))
     commands.scale(GROUP, 4, key="r1")
@@ -185,7 +191,7 @@ def test_a_released_resource_drains_its_worker_and_is_stopped(
 
 
 def test_a_worker_without_a_resource_can_only_be_drained(
-    desk: Desk, commands: GroupCommands
+    desk: LeaderHarness, commands: GroupCommands
 ) -> None:
     desk.register("by-hand")
 
@@ -199,7 +205,7 @@ def test_a_worker_without_a_resource_can_only_be_drained(
         commands.drain("nobody")
 
 
-def test_a_draining_worker_is_given_nothing(desk: Desk, commands: GroupCommands) -> None:
+def test_a_draining_worker_is_given_nothing(desk: LeaderHarness, commands: GroupCommands) -> None:
     desk.register("w1")
     commands.drain("w1")
     desk.plan_noops(1)
@@ -208,7 +214,7 @@ def test_a_draining_worker_is_given_nothing(desk: Desk, commands: GroupCommands)
 
 
 def test_a_drain_can_be_taken_back_as_long_as_the_worker_is_there(
-    desk: Desk, commands: GroupCommands
+    desk: LeaderHarness, commands: GroupCommands
 ) -> None:
     desk.register("w1")
     commands.drain("w1")
@@ -226,7 +232,9 @@ def test_a_drain_can_be_taken_back_as_long_as_the_worker_is_there(
         commands.resume("w1")
 
 
-def test_a_worker_that_is_released_is_not_taken_back(care: Care, commands: GroupCommands) -> None:
+def test_a_worker_that_is_released_is_not_taken_back(
+    care: GroupHarness, commands: GroupCommands
+) -> None:
     commands.create(replace(NEW, min_parallelism=0))
     commands.scale(GROUP, 4, key="r1")
     care.look()
@@ -238,7 +246,7 @@ def test_a_worker_that_is_released_is_not_taken_back(care: Care, commands: Group
 
 
 def test_no_job_is_let_in_to_slots_of_a_draining_worker(
-    desk: Desk, commands: GroupCommands
+    desk: LeaderHarness, commands: GroupCommands
 ) -> None:
     desk.register("w1")
     commands.drain("w1")
@@ -254,9 +262,9 @@ def test_no_job_is_let_in_to_slots_of_a_draining_worker(
 
 @pytest.mark.req("R3")
 def test_why_a_resource_was_given_up_can_be_asked_after_its_record_has_gone(
-    desk: Desk, place: Place, commands: GroupCommands
+    desk: LeaderHarness, place: FakeContainer, commands: GroupCommands
 ) -> None:
-    care = Care(desk, place, max_retries=1)
+    care = GroupHarness(desk, place, max_retries=1)
     commands.create(replace(NEW, min_parallelism=0))
     commands.scale(GROUP, 4, key="r1")
     care.look()

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headrace.containers.launching import Launch, Launched, LaunchStatus, Supports
-from headrace.coordinator.groups.asking import AT_ONCE_MAX, LOOKS_AT_ONCE_MAX
-from headrace.coordinator.groups.look import START_MAX_MS
+from headrace.containers.container import Launch, Launched, LaunchStatus, Supports
+from headrace.coordinator.groups.container_calls import AT_ONCE_MAX, LOOKS_AT_ONCE_MAX
+from headrace.coordinator.groups.snapshot import START_MAX_MS
 from headrace.errors import Unavailable
-from headrace.model.groups.resource import LaunchStep
-from headrace.store import resources
-from headrace.store.engine import writing
+from headrace.model.groups import LaunchStep
+from headrace.store.core.engine import writing
+from headrace.store.groups import resources
 from tests.cli.machine import wait_until
-from tests.coordinator.desk import Desk
-from tests.coordinator.groups.stand import GRACE_S, WAIT_S, Care, Place
+from tests.coordinator.groups.group_harness import GRACE_S, WAIT_S, FakeContainer, GroupHarness
+from tests.coordinator.leader_harness import LeaderHarness
 
 START_MAX_S = START_MAX_MS / 1000
 
 
 @dataclass(slots=True)
-class Hangs(Place):
+class Hangs(FakeContainer):
     """It answers no question how a launch does, and starts nothing, while the gate is shut."""
 
     gate: threading.Event = field(default_factory=threading.Event)
@@ -34,7 +34,7 @@ class Hangs(Place):
         if not self.starts:
             self.inside.append(launch.resource)
             assert self.gate.wait(WAIT_S)
-        return Place.start(self, launch)
+        return FakeContainer.start(self, launch)
 
     def status(self, launch: Launch) -> LaunchStatus:
         self.inside.append(launch.resource)
@@ -49,9 +49,9 @@ def dead() -> Iterator[Hangs]:
     made.gate.set()
 
 
-def looking(desk: Desk, dead: Hangs, well: Place) -> Care:
+def looking(desk: LeaderHarness, dead: Hangs, well: FakeContainer) -> GroupHarness:
     """A leader with more orphans in a dead place than there are threads."""
-    care = Care(desk, dead, well)
+    care = GroupHarness(desk, dead, well)
     care.group()
     for number in range(AT_ONCE_MAX * 3):
         care.resource(f"k{number:02}", container="pods")
@@ -66,9 +66,9 @@ def looking(desk: Desk, dead: Hangs, well: Place) -> Care:
 @pytest.mark.req("R1", "R4")
 @pytest.mark.parametrize("where", ["local", "pods"])
 def test_orphans_in_a_place_that_does_not_answer_hold_up_no_start_there_or_elsewhere(
-    desk: Desk, dead: Hangs, where: str
+    desk: LeaderHarness, dead: Hangs, where: str
 ) -> None:
-    well = Place()
+    well = FakeContainer()
     care = looking(desk, dead, well)
     care.resource("r1", container=where)
 
@@ -81,10 +81,10 @@ def test_orphans_in_a_place_that_does_not_answer_hold_up_no_start_there_or_elsew
 
 @pytest.mark.req("R2", "R4")
 def test_a_start_that_waits_behind_others_is_no_attempt_however_long_that_takes(
-    desk: Desk,
+    desk: LeaderHarness,
 ) -> None:
     place = Hangs(starts=False)
-    care = Care(desk, place)
+    care = GroupHarness(desk, place)
     care.group()
     for number in range(AT_ONCE_MAX + 1):
         care.resource(f"r{number}")
@@ -106,9 +106,9 @@ def test_a_start_that_waits_behind_others_is_no_attempt_however_long_that_takes(
 
 @pytest.mark.req("R8")
 def test_an_orphan_that_is_released_is_stopped_though_its_look_still_waits(
-    desk: Desk, dead: Hangs
+    desk: LeaderHarness, dead: Hangs
 ) -> None:
-    care = looking(desk, dead, Place())
+    care = looking(desk, dead, FakeContainer())
     waits = next(each.id for each in care.all() if each.id not in dead.inside)
     with writing(care.store) as conn:
         resources.want_released(conn, waits)

@@ -6,17 +6,17 @@ from dataclasses import dataclass
 
 import pytest
 
-from headrace.containers.launching import Elsewhere, Launch
-from headrace.coordinator.groups.asking import ASK_PAUSE_S
+from headrace.containers.container import Elsewhere, Launch
+from headrace.coordinator.groups.container_calls import ASK_PAUSE_S
 from headrace.errors import Unavailable
-from headrace.store import resources
-from headrace.store.engine import writing
-from tests.coordinator.desk import Desk
-from tests.coordinator.groups.stand import GRACE_S, Care, Place, lost
+from headrace.store.core.engine import writing
+from headrace.store.groups import resources
+from tests.coordinator.groups.group_harness import GRACE_S, FakeContainer, GroupHarness, lost
+from tests.coordinator.leader_harness import LeaderHarness
 
 
 @dataclass(slots=True)
-class Deaf(Place):
+class Deaf(FakeContainer):
     """It can't be reached while something of launch 1 is to be stopped there."""
 
     reached: bool = False
@@ -24,14 +24,16 @@ class Deaf(Place):
     def stop(self, launch: Launch, *, grace_s: float) -> None:
         if launch.number == 1 and not self.reached:
             raise Unavailable("no answer; see whether the container can be reached")
-        Place.stop(self, launch, grace_s=grace_s)
+        FakeContainer.stop(self, launch, grace_s=grace_s)
 
 
 @pytest.mark.req("R8")
-def test_a_launch_that_could_not_be_ended_is_ended_before_any_later_one_begins(desk: Desk) -> None:
+def test_a_launch_that_could_not_be_ended_is_ended_before_any_later_one_begins(
+    desk: LeaderHarness,
+) -> None:
     """The start that was to end it failed for that, and the next one follows the failed one."""
     place = Deaf()
-    care = Care(desk, place)
+    care = GroupHarness(desk, place)
     care.group()
     lost(care)
     care.looks(seconds=GRACE_S * 2 + 30)  # two restarts
@@ -46,9 +48,9 @@ def test_a_launch_that_could_not_be_ended_is_ended_before_any_later_one_begins(d
 
 
 @pytest.mark.req("R3")
-def test_a_record_stays_until_nothing_is_left_of_any_launch_of_it(desk: Desk) -> None:
+def test_a_record_stays_until_nothing_is_left_of_any_launch_of_it(desk: LeaderHarness) -> None:
     place = Deaf()
-    care = Care(desk, place)
+    care = GroupHarness(desk, place)
     care.group()
     lost(care)
     care.looks(seconds=GRACE_S + 30)
@@ -66,7 +68,7 @@ def test_a_record_stays_until_nothing_is_left_of_any_launch_of_it(desk: Desk) ->
 
 
 @dataclass(slots=True)
-class Abroad(Place):
+class Abroad(FakeContainer):
     """What it started runs on a machine that is gone."""
 
     def stop(self, launch: Launch, *, grace_s: float) -> None:
@@ -76,10 +78,10 @@ class Abroad(Place):
 
 @pytest.mark.req("R1", "R3")
 def test_what_runs_on_a_machine_that_is_gone_comes_back_here_and_can_be_released(
-    desk: Desk,
+    desk: LeaderHarness,
 ) -> None:
     place = Abroad()
-    care = Care(desk, place)
+    care = GroupHarness(desk, place)
     care.group()
     lost(care)
     care.looks(seconds=GRACE_S + 30)

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.containers.launching import Supports
-from headrace.coordinator.groups.look import NOT_NEEDED
+from headrace.containers.container import Supports
+from headrace.coordinator.groups.snapshot import NOT_NEEDED
 from headrace.errors import HeadraceError
-from headrace.model.groups.capacity import KeepSetting
-from headrace.model.groups.resource import LaunchStep
-from tests.coordinator.desk import Desk
-from tests.coordinator.groups.stand import GRACE_S, Care, Place
+from headrace.model.groups import KeepSetting, LaunchStep
+from tests.coordinator.groups.group_harness import GRACE_S, FakeContainer, GroupHarness
+from tests.coordinator.leader_harness import LeaderHarness
 
 FLOOR = 8
 HOUR_S = 3600
@@ -20,13 +19,15 @@ HEALS = Supports(restart=False)
 
 
 @pytest.fixture
-def care(desk: Desk, place: Place) -> Care:
-    made = Care(desk, place)
+def care(desk: LeaderHarness, place: FakeContainer) -> GroupHarness:
+    made = GroupHarness(desk, place)
     made.group(min_parallelism=FLOOR, memory_mb=512)
     return made
 
 
-def test_a_group_below_its_floor_asks_for_what_is_missing(care: Care, place: Place) -> None:
+def test_a_group_below_its_floor_asks_for_what_is_missing(
+    care: GroupHarness, place: FakeContainer
+) -> None:
     care.look()
 
     [made] = care.all()
@@ -34,7 +35,7 @@ def test_a_group_below_its_floor_asks_for_what_is_missing(care: Care, place: Pla
     assert place.started == [(made.id, 1)]
 
 
-def test_what_boots_is_not_asked_for_again(care: Care) -> None:
+def test_what_boots_is_not_asked_for_again(care: GroupHarness) -> None:
     care.look()
 
     care.looks(seconds=GRACE_S - 20, step_s=20)
@@ -43,7 +44,7 @@ def test_what_boots_is_not_asked_for_again(care: Care) -> None:
 
 
 @pytest.mark.req("R5")
-def test_orphans_being_restarted_are_not_provisioned_twice(care: Care) -> None:
+def test_orphans_being_restarted_are_not_provisioned_twice(care: GroupHarness) -> None:
     care.look()
     [made] = care.all()
     care.register(made.id, 1)
@@ -58,9 +59,9 @@ def test_orphans_being_restarted_are_not_provisioned_twice(care: Care) -> None:
 
 @pytest.mark.req("R5")
 def test_a_floor_that_can_not_be_reached_has_an_effective_value_beside_it(
-    desk: Desk, place: Place
+    desk: LeaderHarness, place: FakeContainer
 ) -> None:
-    care = Care(desk, place, enabled=False, keep=KeepSetting(60_000, 2))
+    care = GroupHarness(desk, place, enabled=False, keep=KeepSetting(60_000, 2))
     care.group(min_parallelism=FLOOR)
     place.error = HeadraceError("no room")
 
@@ -74,9 +75,11 @@ def test_a_floor_that_can_not_be_reached_has_an_effective_value_beside_it(
 
 
 @pytest.mark.req("R5")
-def test_orphans_are_not_counted_as_capacity_when_the_floor_is_given_up(desk: Desk) -> None:
-    place = Place()
-    care = Care(desk, place, keep=KeepSetting(1_000, 1), max_retries=2)
+def test_orphans_are_not_counted_as_capacity_when_the_floor_is_given_up(
+    desk: LeaderHarness,
+) -> None:
+    place = FakeContainer()
+    care = GroupHarness(desk, place, keep=KeepSetting(1_000, 1), max_retries=2)
     care.group(min_parallelism=FLOOR)
     care.resource("r1", threads=4)
     care.look()
@@ -92,7 +95,7 @@ def test_orphans_are_not_counted_as_capacity_when_the_floor_is_given_up(desk: De
     assert care.read_group().keeping.effective == 0
 
 
-def test_a_group_that_reached_its_floor_has_no_effective_value(care: Care) -> None:
+def test_a_group_that_reached_its_floor_has_no_effective_value(care: GroupHarness) -> None:
     care.look()
     [made] = care.all()
 
@@ -102,7 +105,9 @@ def test_a_group_that_reached_its_floor_has_no_effective_value(care: Care) -> No
     assert care.read_group().keeping.effective is None
 
 
-def test_a_removed_group_releases_its_resources_and_goes(care: Care, place: Place) -> None:
+def test_a_removed_group_releases_its_resources_and_goes(
+    care: GroupHarness, place: FakeContainer
+) -> None:
     care.look()
     [made] = care.all()
     care.group(wanted_removed=1)
@@ -115,8 +120,8 @@ def test_a_removed_group_releases_its_resources_and_goes(care: Care, place: Plac
         care.read_group()
 
 
-def test_a_container_that_is_not_configured_is_asked_for_nothing(desk: Desk) -> None:
-    care = Care(desk)
+def test_a_container_that_is_not_configured_is_asked_for_nothing(desk: LeaderHarness) -> None:
+    care = GroupHarness(desk)
     care.group(min_parallelism=FLOOR)
 
     care.looks(seconds=600, step_s=60)
@@ -125,8 +130,10 @@ def test_a_container_that_is_not_configured_is_asked_for_nothing(desk: Desk) -> 
 
 
 @pytest.mark.req("R5")
-def test_a_floor_out_of_reach_is_asked_for_once_an_hour(desk: Desk, place: Place) -> None:
-    care = Care(desk, place, enabled=False)
+def test_a_floor_out_of_reach_is_asked_for_once_an_hour(
+    desk: LeaderHarness, place: FakeContainer
+) -> None:
+    care = GroupHarness(desk, place, enabled=False)
     care.group(min_parallelism=FLOOR)
     place.error = HeadraceError("no room")
 
@@ -139,10 +146,10 @@ def test_a_floor_out_of_reach_is_asked_for_once_an_hour(desk: Desk, place: Place
 @pytest.mark.req("R5", "R6")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_what_its_container_heals_is_not_asked_for_again_however_long_it_takes(
-    desk: Desk, *, enabled: bool
+    desk: LeaderHarness, *, enabled: bool
 ) -> None:
     """A full cluster: the Deployment is there, and its pod comes up when there is room."""
-    care = Care(desk, Place(supports=HEALS), enabled=enabled)
+    care = GroupHarness(desk, FakeContainer(supports=HEALS), enabled=enabled)
     care.group(min_parallelism=FLOOR)
 
     care.looks(seconds=10 * HOUR_S, step_s=120)
@@ -157,11 +164,11 @@ def test_what_its_container_heals_is_not_asked_for_again_however_long_it_takes(
 @pytest.mark.req("R5", "R6")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_what_its_container_can_heal_no_more_is_asked_for_again_and_its_record_stays(
-    desk: Desk, *, enabled: bool
+    desk: LeaderHarness, *, enabled: bool
 ) -> None:
     """Somebody has deleted the Deployment."""
-    place = Place(supports=HEALS)
-    care = Care(desk, place, enabled=enabled)
+    place = FakeContainer(supports=HEALS)
+    care = GroupHarness(desk, place, enabled=enabled)
     care.group(min_parallelism=FLOOR)
     care.look()
     [made] = care.all()
@@ -184,9 +191,14 @@ def test_what_its_container_can_heal_no_more_is_asked_for_again_and_its_record_s
 
 
 @pytest.mark.req("R5", "R6")
-def test_what_its_container_heals_is_no_capacity_when_the_floor_is_given_up(desk: Desk) -> None:
-    pods, place = Place("pods", supports=HEALS), Place(error=HeadraceError("no room"))
-    care = Care(desk, place, pods, enabled=False)
+def test_what_its_container_heals_is_no_capacity_when_the_floor_is_given_up(
+    desk: LeaderHarness,
+) -> None:
+    pods, place = (
+        FakeContainer("pods", supports=HEALS),
+        FakeContainer(error=HeadraceError("no room")),
+    )
+    care = GroupHarness(desk, place, pods, enabled=False)
     care.group(min_parallelism=FLOOR)
     care.resource("r1", container="pods", threads=4)
 
@@ -196,7 +208,7 @@ def test_what_its_container_heals_is_no_capacity_when_the_floor_is_given_up(desk
     assert care.read_group().keeping.effective == 0
 
 
-def test_a_large_floor_is_asked_for_in_resources_that_can_start(care: Care) -> None:
+def test_a_large_floor_is_asked_for_in_resources_that_can_start(care: GroupHarness) -> None:
     care.group(min_parallelism=2500)
 
     care.look()
@@ -204,9 +216,11 @@ def test_a_large_floor_is_asked_for_in_resources_that_can_start(care: Care) -> N
     assert sorted(each.threads for each in care.all()) == [500, 1000, 1000]
 
 
-def with_orphans(desk: Desk, place: Place, *, floor: int, orphans: int) -> Care:
+def with_orphans(
+    desk: LeaderHarness, place: FakeContainer, *, floor: int, orphans: int
+) -> GroupHarness:
     """Auto-restart was off, and one worker for the floor after the other died; now it is on."""
-    care = Care(desk, place, enabled=False)
+    care = GroupHarness(desk, place, enabled=False)
     care.group(min_parallelism=floor)
     for _ in range(orphans):
         before = {each.id for each in care.all()}
@@ -223,7 +237,7 @@ def with_orphans(desk: Desk, place: Place, *, floor: int, orphans: int) -> Care:
 
 @pytest.mark.req("R1", "R5")
 def test_auto_restart_turned_on_restarts_what_the_floor_lacks_and_releases_the_rest(
-    desk: Desk, place: Place
+    desk: LeaderHarness, place: FakeContainer
 ) -> None:
     care = with_orphans(desk, place, floor=4, orphans=5)
     assert len(care.all()) == 5
@@ -236,8 +250,10 @@ def test_auto_restart_turned_on_restarts_what_the_floor_lacks_and_releases_the_r
 
 
 @pytest.mark.req("R1")
-def test_what_a_user_asked_for_is_restarted_whatever_the_floor_is(desk: Desk, place: Place) -> None:
-    care = Care(desk, place)
+def test_what_a_user_asked_for_is_restarted_whatever_the_floor_is(
+    desk: LeaderHarness, place: FakeContainer
+) -> None:
+    care = GroupHarness(desk, place)
     care.group(min_parallelism=4)
     for name in ("r1", "r2", "r3"):
         care.resource(name)
@@ -253,7 +269,9 @@ def test_what_a_user_asked_for_is_restarted_whatever_the_floor_is(desk: Desk, pl
 
 
 @pytest.mark.req("R5")
-def test_a_surplus_resource_whose_worker_registers_stays(desk: Desk, place: Place) -> None:
+def test_a_surplus_resource_whose_worker_registers_stays(
+    desk: LeaderHarness, place: FakeContainer
+) -> None:
     care = with_orphans(desk, place, floor=4, orphans=2)
     first, second = care.all()
     care.register(first.id, 1)
@@ -264,8 +282,10 @@ def test_a_surplus_resource_whose_worker_registers_stays(desk: Desk, place: Plac
     assert [each.launch for each in care.all()] == [1, 1]
 
 
-def test_a_floor_that_was_lowered_lets_the_next_one_that_dies_go(desk: Desk, place: Place) -> None:
-    care = Care(desk, place)
+def test_a_floor_that_was_lowered_lets_the_next_one_that_dies_go(
+    desk: LeaderHarness, place: FakeContainer
+) -> None:
+    care = GroupHarness(desk, place)
     care.group(min_parallelism=4)
     care.look()
     [made] = care.all()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.coordinator.groups.look import START_MAX_MS
+from headrace.coordinator.groups.snapshot import START_MAX_MS
 from headrace.errors import LaunchTaken, Refused
-from headrace.model.groups.resource import LaunchStep
+from headrace.model.groups import LaunchStep
 from headrace.seams import arm, disarm_all
-from headrace.store import resources
-from headrace.store.engine import writing
-from tests.coordinator.groups.stand import GRACE_S, Care, Place, lost
+from headrace.store.core.engine import writing
+from headrace.store.groups import resources
+from tests.coordinator.groups.group_harness import GRACE_S, FakeContainer, GroupHarness, lost
 
 
 @pytest.mark.req("R8")
-def test_a_leader_that_is_no_longer_trusted_starts_nothing(care: Care, place: Place) -> None:
+def test_a_leader_that_is_no_longer_trusted_starts_nothing(
+    care: GroupHarness, place: FakeContainer
+) -> None:
     care.resource()
     care.trusted = False
 
@@ -31,7 +33,7 @@ class Died(BaseException):
 @pytest.mark.req("R8")
 @pytest.mark.parametrize("at", ["before launch", "launched, before it is recorded"])
 def test_a_leader_killed_between_intent_and_record_leaves_one_worker(
-    care: Care, place: Place, at: str
+    care: GroupHarness, place: FakeContainer, at: str
 ) -> None:
     care.resource()
 
@@ -54,7 +56,7 @@ def test_a_leader_killed_between_intent_and_record_leaves_one_worker(
 
 
 @pytest.mark.req("R8")
-def test_an_answer_for_an_older_launch_changes_nothing(care: Care) -> None:
+def test_an_answer_for_an_older_launch_changes_nothing(care: GroupHarness) -> None:
     care.resource()
     care.look()
     old = care.there()
@@ -68,7 +70,7 @@ def test_an_answer_for_an_older_launch_changes_nothing(care: Care) -> None:
 
 
 @pytest.mark.req("R8")
-def test_a_worker_of_an_older_launch_is_refused(care: Care) -> None:
+def test_a_worker_of_an_older_launch_is_refused(care: GroupHarness) -> None:
     lost(care)
     care.looks(seconds=GRACE_S + 10)
     assert care.there().launch == 2
@@ -84,7 +86,7 @@ def test_a_worker_of_an_older_launch_is_refused(care: Care) -> None:
 
 @pytest.mark.req("R2", "R4")
 def test_a_start_that_waits_for_its_turn_is_no_attempt_that_failed(
-    care: Care, place: Place
+    care: GroupHarness, place: FakeContainer
 ) -> None:
     lost(care)
     care.desk.clock.advance(GRACE_S)
@@ -103,7 +105,7 @@ def test_a_start_that_waits_for_its_turn_is_no_attempt_that_failed(
 
 
 @pytest.mark.req("R1")
-def test_a_start_that_its_container_never_answers_is_replaced(care: Care) -> None:
+def test_a_start_that_its_container_never_answers_is_replaced(care: GroupHarness) -> None:
     lost(care)
     care.desk.clock.advance(GRACE_S)
     care.decide()

@@ -10,23 +10,25 @@ from pathlib import Path
 import pytest
 
 from headrace.api.group_views import resource_view
-from headrace.containers.kubernetes_deployment import KubernetesDeployments
-from headrace.containers.launching import Launch, Launched, Supports, Withdrawn
-from headrace.containers.properties import ContainerSetting
-from headrace.coordinator.groups.asking import ASK_PAUSE_S
+from headrace.containers.container import ContainerSetting, Launch, Launched, Supports, Withdrawn
+from headrace.containers.kubernetes.deployment import KubernetesDeployments
+from headrace.coordinator.context import CoordinatorSettings, GroupOptions
 from headrace.coordinator.groups.commands import GroupCommands
-from headrace.coordinator.options import GroupOptions, Options
+from headrace.coordinator.groups.container_calls import ASK_PAUSE_S
 from headrace.errors import BadSetting, LaunchOver, Unavailable
-from headrace.model.groups.resource import LaunchStep
-from headrace.store import claims, groups, resources, workers
-from headrace.store.engine import reading, writing
-from tests.containers.fake_kubernetes import FakeKubernetes, refusal
-from tests.coordinator.desk import Desk
-from tests.coordinator.groups.stand import GRACE_S, GROUP, Care, Place
+from headrace.model.groups import LaunchStep
+from headrace.store.core.engine import reading, writing
+from headrace.store.groups import groups, resources
+from headrace.store.tasks import claims, workers
+from tests.containers.kubernetes.fake_kubernetes import FakeKubernetes, refusal
+from tests.coordinator.groups.group_harness import GRACE_S, GROUP, FakeContainer, GroupHarness
+from tests.coordinator.leader_harness import LeaderHarness
 
 
 @pytest.mark.req("R3")
-def test_a_removed_group_ends_workers_that_are_registered(care: Care, place: Place) -> None:
+def test_a_removed_group_ends_workers_that_are_registered(
+    care: GroupHarness, place: FakeContainer
+) -> None:
     care.resource()
     care.look()
     care.register("r1", 1)
@@ -43,7 +45,10 @@ def test_a_removed_group_ends_workers_that_are_registered(care: Care, place: Pla
 
 @pytest.mark.parametrize("error", [Unavailable, OSError])
 def test_a_stop_that_breaks_off_is_said_again_after_a_pause(
-    care: Care, place: Place, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    care: GroupHarness,
+    place: FakeContainer,
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
 ) -> None:
     asked: list[Launch] = []
 
@@ -55,7 +60,7 @@ def test_a_stop_that_breaks_off_is_said_again_after_a_pause(
     care.resource()
     care.look()
     with monkeypatch.context() as away:
-        away.setattr(Place, "stop", staticmethod(broken))
+        away.setattr(FakeContainer, "stop", staticmethod(broken))
         care.group(wanted_removed=1)
         care.looks(seconds=ASK_PAUSE_S * 2, step_s=1)
 
@@ -71,9 +76,11 @@ class Forbids(FakeKubernetes):
         raise refusal(403, "Forbidden", f"{name} in {namespace} may not be deleted by you")
 
 
-def said_of(care: Care, caplog: pytest.LogCaptureFixture) -> tuple[str, list[LogRecord]]:
+def said_of(care: GroupHarness, caplog: pytest.LogCaptureFixture) -> tuple[str, list[LogRecord]]:
     """What comes next, as it is shown, and the warnings about stops."""
-    options = Options(store_url="", address="", groups=GroupOptions(containers=care.places))
+    options = CoordinatorSettings(
+        store_url="", address="", groups=GroupOptions(containers=care.places)
+    )
     with reading(care.store) as conn:
         told = resource_view(conn, care.there(), options, now_ms=care.desk.clock.wall_ms())
     return told.next, [each for each in caplog.records if each.getMessage() == "stop failed"]
@@ -82,10 +89,10 @@ def said_of(care: Care, caplog: pytest.LogCaptureFixture) -> tuple[str, list[Log
 @pytest.mark.req("R3")
 @pytest.mark.parametrize("registered", [True, False])
 def test_a_stop_that_is_refused_is_told_where_people_look_and_logged_once(
-    desk: Desk, caplog: pytest.LogCaptureFixture, *, registered: bool
+    desk: LeaderHarness, caplog: pytest.LogCaptureFixture, *, registered: bool
 ) -> None:
     setting = ContainerSetting("pods", {"image": "i"}, "c:1", Path("home"), None)
-    care = Care(desk)
+    care = GroupHarness(desk)
     care.places["pods"] = KubernetesDeployments(setting, Forbids())
     care.begin()
     care.group()
@@ -105,7 +112,7 @@ def test_a_stop_that_is_refused_is_told_where_people_look_and_logged_once(
 
 @pytest.mark.req("R3")
 def test_how_a_worker_ended_is_not_taken_for_a_stop_that_was_refused(
-    care: Care, caplog: pytest.LogCaptureFixture
+    care: GroupHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     care.resource()
     care.look()
@@ -122,9 +129,9 @@ def holds_one(*_: object) -> list[str]:
 
 
 def test_a_resource_whose_container_is_gone_is_released_once_its_worker_holds_nothing(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    care = Care(desk, Place("local"), Place("other"))
+    care = GroupHarness(desk, FakeContainer("local"), FakeContainer("other"))
     care.group()
     care.resource(container="other")
     care.look()
@@ -134,7 +141,7 @@ def test_a_resource_whose_container_is_gone_is_released_once_its_worker_holds_no
     with writing(care.store) as conn:
         resources.want_released(conn, "r1")
     with monkeypatch.context() as busy:
-        busy.setattr(claims, "held_by", holds_one)
+        busy.setattr(claims, "count_held_by", holds_one)
         care.looks(seconds=60)
         with reading(care.store) as conn:
             assert workers.of_resource(conn, "r1") is not None
@@ -146,10 +153,10 @@ def test_a_resource_whose_container_is_gone_is_released_once_its_worker_holds_no
 
 @pytest.mark.req("R6")
 def test_a_first_start_that_fails_in_a_container_that_heals_itself_is_asked_again(
-    desk: Desk,
+    desk: LeaderHarness,
 ) -> None:
-    place = Place(supports=Supports(restart=False), error=Unavailable("503"))
-    care = Care(desk, place)
+    place = FakeContainer(supports=Supports(restart=False), error=Unavailable("503"))
+    care = GroupHarness(desk, place)
     care.group()
     care.resource()
     care.looks(seconds=GRACE_S * 2)
@@ -163,12 +170,12 @@ def test_a_first_start_that_fails_in_a_container_that_heals_itself_is_asked_agai
 
 
 @dataclass(slots=True)
-class Withdraws(Place):
+class Withdraws(FakeContainer):
     """The worker of the first launch does not begin in time, so that it never may any more."""
 
     def start(self, launch: Launch) -> Launched:
         if launch.number > 1:
-            return Place.start(self, launch)
+            return FakeContainer.start(self, launch)
         self.asked.append(launch)
         if len(self.asked) == 1:
             raise Unavailable("it had not begun after 60 s")
@@ -177,10 +184,10 @@ class Withdraws(Place):
 
 @pytest.mark.req("R4", "R6")
 def test_a_first_launch_that_was_withdrawn_is_followed_by_another_and_is_no_attempt(
-    desk: Desk,
+    desk: LeaderHarness,
 ) -> None:
     place = Withdraws(supports=Supports(restart=False))
-    care = Care(desk, place)
+    care = GroupHarness(desk, place)
     care.group()
     care.resource()
     care.look()
@@ -194,9 +201,9 @@ def test_a_first_launch_that_was_withdrawn_is_followed_by_another_and_is_no_atte
 
 @pytest.mark.req("R4")
 def test_where_we_start_again_a_launch_that_was_withdrawn_is_an_attempt(
-    desk: Desk, place: Place
+    desk: LeaderHarness, place: FakeContainer
 ) -> None:
-    care = Care(desk, place)
+    care = GroupHarness(desk, place)
     place.error = Withdrawn("launch 1 was stopped before its worker had begun")
     care.group()
     care.resource()
@@ -206,7 +213,7 @@ def test_where_we_start_again_a_launch_that_was_withdrawn_is_an_attempt(
     assert (care.there().launch, care.there().step) == (1, LaunchStep.FAILED)
 
 
-def test_a_worker_of_another_group_is_refused(care: Care) -> None:
+def test_a_worker_of_another_group_is_refused(care: GroupHarness) -> None:
     care.resource()
     care.look()
 
@@ -214,7 +221,7 @@ def test_a_worker_of_another_group_is_refused(care: Care) -> None:
         care.register("r1", 1, group="other")
 
 
-def test_a_resource_is_named_as_containers_can_name_it(care: Care) -> None:
+def test_a_resource_is_named_as_containers_can_name_it(care: GroupHarness) -> None:
     commands = GroupCommands(care.store, care.desk.clock, care.desk.ids, containers=care.places)
 
     with pytest.raises(BadSetting, match="1 to 63 letters"):

@@ -6,19 +6,20 @@ import logging
 
 import pytest
 
-from headrace.containers.launching import Supports
+from headrace.containers.container import Supports
 from headrace.errors import HeadraceError
-from headrace.model.groups.resource import LaunchStep
-from headrace.store import resources, workers
-from headrace.store.engine import reading, writing
-from headrace.store.schema import tasks as task_rows
-from tests.coordinator.desk import Desk
-from tests.coordinator.groups.stand import GRACE_S, GROUP, Care, Place, lost
+from headrace.model.groups import LaunchStep
+from headrace.store.core.engine import reading, writing
+from headrace.store.groups import resources
+from headrace.store.tasks import workers
+from headrace.store.tasks.schema import tasks as task_rows
+from tests.coordinator.groups.group_harness import GRACE_S, GROUP, FakeContainer, GroupHarness, lost
+from tests.coordinator.leader_harness import LeaderHarness
 
 
 @pytest.mark.req("R1")
 def test_a_resource_without_a_worker_is_started_again_after_its_grace_period(
-    care: Care, place: Place
+    care: GroupHarness, place: FakeContainer
 ) -> None:
     lost(care)
     care.looks(seconds=GRACE_S - 10)
@@ -31,8 +32,10 @@ def test_a_resource_without_a_worker_is_started_again_after_its_grace_period(
 
 
 @pytest.mark.req("R2")
-def test_by_default_nothing_is_restarted_or_removed(desk: Desk, place: Place) -> None:
-    care = Care(desk, place, enabled=False)
+def test_by_default_nothing_is_restarted_or_removed(
+    desk: LeaderHarness, place: FakeContainer
+) -> None:
+    care = GroupHarness(desk, place, enabled=False)
     care.group()
     lost(care)
 
@@ -43,7 +46,7 @@ def test_by_default_nothing_is_restarted_or_removed(desk: Desk, place: Place) ->
 
 
 @pytest.mark.req("R2")
-def test_a_slow_starter_is_not_started_twice(care: Care, place: Place) -> None:
+def test_a_slow_starter_is_not_started_twice(care: GroupHarness, place: FakeContainer) -> None:
     lost(care)
     care.looks(seconds=GRACE_S + 10)
     assert place.started[-1] == ("r1", 2)
@@ -57,7 +60,9 @@ def test_a_slow_starter_is_not_started_twice(care: Care, place: Place) -> None:
 
 
 @pytest.mark.req("R2")
-def test_attempts_start_again_at_0_once_the_worker_has_registered(care: Care, place: Place) -> None:
+def test_attempts_start_again_at_0_once_the_worker_has_registered(
+    care: GroupHarness, place: FakeContainer
+) -> None:
     lost(care)
     care.looks(seconds=GRACE_S * 3)
     launch = care.there().launch
@@ -71,7 +76,7 @@ def test_attempts_start_again_at_0_once_the_worker_has_registered(care: Care, pl
 
 
 @pytest.mark.req("R2")
-def test_counts_survive_a_change_of_leader(care: Care, place: Place) -> None:
+def test_counts_survive_a_change_of_leader(care: GroupHarness, place: FakeContainer) -> None:
     lost(care)
     care.looks(seconds=GRACE_S * 2 + 20)
     before = care.there()
@@ -85,8 +90,8 @@ def test_counts_survive_a_change_of_leader(care: Care, place: Place) -> None:
 
 
 @pytest.mark.req("R3")
-def test_after_all_its_attempts_it_is_removed(desk: Desk, place: Place) -> None:
-    care = Care(desk, place, max_retries=2)
+def test_after_all_its_attempts_it_is_removed(desk: LeaderHarness, place: FakeContainer) -> None:
+    care = GroupHarness(desk, place, max_retries=2)
     care.group()
     lost(care)
 
@@ -98,7 +103,7 @@ def test_after_all_its_attempts_it_is_removed(desk: Desk, place: Place) -> None:
 
 
 @pytest.mark.req("R3")
-def test_a_worker_row_that_is_left_goes_first(care: Care) -> None:
+def test_a_worker_row_that_is_left_goes_first(care: GroupHarness) -> None:
     lost(care)
     care.register("r1", 1, worker="left")
     with writing(care.store) as conn:
@@ -114,7 +119,7 @@ def test_a_worker_row_that_is_left_goes_first(care: Care) -> None:
 
 @pytest.mark.req("R4")
 def test_what_a_restart_found_out_is_kept_and_the_first_start_is_not_overwritten(
-    care: Care, place: Place
+    care: GroupHarness, place: FakeContainer
 ) -> None:
     lost(care)
     first = care.there()
@@ -135,7 +140,7 @@ def test_what_a_restart_found_out_is_kept_and_the_first_start_is_not_overwritten
 
 
 @pytest.mark.req("R4")
-def test_a_start_that_raises_counts_as_an_attempt(care: Care, place: Place) -> None:
+def test_a_start_that_raises_counts_as_an_attempt(care: GroupHarness, place: FakeContainer) -> None:
     lost(care)
     place.error = HeadraceError("no room on this machine")
 
@@ -150,9 +155,9 @@ def test_a_start_that_raises_counts_as_an_attempt(care: Care, place: Place) -> N
 
 @pytest.mark.req("R4")
 def test_a_resource_whose_worker_registers_between_check_and_removal_stays(
-    desk: Desk, place: Place
+    desk: LeaderHarness, place: FakeContainer
 ) -> None:
-    care = Care(desk, place, max_retries=1)
+    care = GroupHarness(desk, place, max_retries=1)
     care.group()
     lost(care)
     care.looks(seconds=GRACE_S + 10)
@@ -168,10 +173,10 @@ def test_a_resource_whose_worker_registers_between_check_and_removal_stays(
 
 @pytest.mark.req("R6")
 def test_a_container_that_heals_itself_is_left_alone_and_told_once(
-    desk: Desk, caplog: pytest.LogCaptureFixture
+    desk: LeaderHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place = Place(supports=Supports(restart=False))
-    care = Care(desk, place, max_retries=1)
+    place = FakeContainer(supports=Supports(restart=False))
+    care = GroupHarness(desk, place, max_retries=1)
     care.group()
     lost(care)
 
@@ -186,7 +191,7 @@ def test_a_container_that_heals_itself_is_left_alone_and_told_once(
 
 @pytest.mark.req("R7")
 def test_a_resource_of_a_container_that_is_gone_is_isolated_and_others_are_handled(
-    care: Care, place: Place, caplog: pytest.LogCaptureFixture
+    care: GroupHarness, place: FakeContainer, caplog: pytest.LogCaptureFixture
 ) -> None:
     lost(care)
     care.resource("r0", container="gone")
@@ -200,7 +205,7 @@ def test_a_resource_of_a_container_that_is_gone_is_isolated_and_others_are_handl
     assert len(told) == 2
 
 
-def test_how_the_worker_of_an_orphan_ended_is_told(care: Care) -> None:
+def test_how_the_worker_of_an_orphan_ended_is_told(care: GroupHarness) -> None:
     lost(care)
 
     care.looks(seconds=20)
@@ -208,7 +213,7 @@ def test_how_the_worker_of_an_orphan_ended_is_told(care: Care) -> None:
     assert care.there().error == "exit code 137, Killed"
 
 
-def test_a_released_resource_is_stopped_and_goes(care: Care, place: Place) -> None:
+def test_a_released_resource_is_stopped_and_goes(care: GroupHarness, place: FakeContainer) -> None:
     care.resource()
     care.look()
     with writing(care.store) as conn:
@@ -220,7 +225,9 @@ def test_a_released_resource_is_stopped_and_goes(care: Care, place: Place) -> No
     assert place.stopped == [("r1", 1)]
 
 
-def test_a_worker_that_is_released_finishes_what_it_has(care: Care, place: Place) -> None:
+def test_a_worker_that_is_released_finishes_what_it_has(
+    care: GroupHarness, place: FakeContainer
+) -> None:
     care.resource()
     care.look()
     care.register("r1", 1, worker="w1")
@@ -244,7 +251,7 @@ def test_a_worker_that_is_released_finishes_what_it_has(care: Care, place: Place
 
 
 def test_a_start_that_goes_well_warns_of_nothing_and_a_worker_lost_later_does(
-    care: Care, caplog: pytest.LogCaptureFixture
+    care: GroupHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
         care.resource("r1")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.api.group_views import shown
-from headrace.coordinator.groups.checks import check_properties
+from headrace.api.group_views import redacted_properties
+from headrace.coordinator.groups.commands import check_properties
 from headrace.errors import BadSetting
 
 URI = "spark-conf.spark.sql.catalog.c.uri"
@@ -29,7 +29,9 @@ def test_a_secret_is_refused_and_not_repeated(name: str, value: str, said: str) 
         check_properties("g", {"spark-conf.spark.x": "1", name: value})
 
     assert "hunter2" not in str(no.value)
-    assert "hunter2" not in str(shown({name: value}))  # a store may have one from before
+    assert "hunter2" not in str(
+        redacted_properties({name: value})
+    )  # a store may have one from before
 
 
 def test_what_is_no_secret_is_taken_and_shown_as_it_is() -> None:
@@ -42,10 +44,10 @@ def test_what_is_no_secret_is_taken_and_shown_as_it_is() -> None:
 
     check_properties("g", plain)
 
-    assert shown(plain) == plain
+    assert redacted_properties(plain) == plain
 
 
 def test_of_a_uri_everything_else_is_shown() -> None:
-    assert shown({URI: "jdbc:postgresql://u:hunter2@db/x"}) == {
+    assert redacted_properties({URI: "jdbc:postgresql://u:hunter2@db/x"}) == {
         URI: "jdbc:postgresql://u:******@db/x"
     }

@@ -6,37 +6,37 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.coordinator.groups.commands import Change, GroupCommands, NewGroup
+from headrace.coordinator.groups.commands import GroupChange, GroupCommands, NewGroup
 from headrace.errors import BadSetting
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import TaskKind
 from headrace.protocol.tables import Chosen, EvaluatePayload, PlanPayload
-from tests.coordinator.desk import Desk
-from tests.coordinator.groups.stand import Care, Place
-from tests.coordinator.tables.rounds import Rounds, looked
+from tests.coordinator.groups.group_harness import FakeContainer, GroupHarness
+from tests.coordinator.leader_harness import LeaderHarness
+from tests.coordinator.tables.table_harness import TableHarness, looked
 
 QUOTA = "self-optimizing.quota"
 GROUP = "default"  # tables that nobody asked are in it
 
 
 @pytest.fixture
-def rounds(desk: Desk) -> Rounds:
-    return Rounds(desk)
+def rounds(desk: LeaderHarness) -> TableHarness:
+    return TableHarness(desk)
 
 
 @pytest.fixture
-def commands(desk: Desk) -> GroupCommands:
-    return GroupCommands(desk.store, desk.clock, desk.ids, containers={"local": Place()})
+def commands(desk: LeaderHarness) -> GroupCommands:
+    return GroupCommands(desk.store, desk.clock, desk.ids, containers={"local": FakeContainer()})
 
 
-def told(rounds: Rounds) -> Sequence[dict[str, dict[str, str]]]:
+def told(rounds: TableHarness) -> Sequence[dict[str, dict[str, str]]]:
     """What the next evaluations are told of groups."""
     rounds.run(rounds.evaluations)
     return [EvaluatePayload.model_validate(each.payload).groups for each in rounds.given()]
 
 
 def test_evaluations_are_told_what_groups_give_to_their_tables(
-    rounds: Rounds, commands: GroupCommands
+    rounds: TableHarness, commands: GroupCommands
 ) -> None:
     commands.create(NewGroup("big", "local", properties={QUOTA: "2", "master": "yarn"}))
     commands.create(NewGroup("plain", "local", properties={"master": "yarn"}))
@@ -45,8 +45,8 @@ def test_evaluations_are_told_what_groups_give_to_their_tables(
     assert told(rounds) == [{"big": {QUOTA: "2"}}]
 
 
-def test_a_plan_is_told_the_same(rounds: Rounds, commands: GroupCommands) -> None:
-    commands.change(GROUP, Change(properties={"self-optimizing.target-size": "1000"}))
+def test_a_plan_is_told_the_same(rounds: TableHarness, commands: GroupCommands) -> None:
+    commands.change(GROUP, GroupChange(properties={"self-optimizing.target-size": "1000"}))
     rounds.lakes.table("t", TableStatus.PENDING, pending_since_ms=0)
     rounds.run(rounds.turns)
 
@@ -59,16 +59,16 @@ def test_a_plan_is_told_the_same(rounds: Rounds, commands: GroupCommands) -> Non
 
 
 def test_a_new_default_has_every_table_of_the_group_looked_at_again(
-    rounds: Rounds, commands: GroupCommands
+    rounds: TableHarness, commands: GroupCommands
 ) -> None:
     mine = rounds.lakes.table("mine", task_id="an-evaluation")
     other = rounds.lakes.table("other", group_name="other")
     rounds.clock.advance(5)
     before = rounds.table(other)
 
-    commands.change(GROUP, Change(properties={"spark-conf.spark.x": "1"}))
+    commands.change(GROUP, GroupChange(properties={"spark-conf.spark.x": "1"}))
     assert rounds.table(mine).task_id == "an-evaluation", "nothing of theirs has changed"
-    commands.change(GROUP, Change(properties={QUOTA: "2"}))
+    commands.change(GROUP, GroupChange(properties={QUOTA: "2"}))
 
     found = rounds.table(mine)
     assert (found.pointer, found.due_at_ms) == (None, rounds.clock.wall_ms())
@@ -78,7 +78,7 @@ def test_a_new_default_has_every_table_of_the_group_looked_at_again(
 
 @pytest.mark.parametrize("word", ["create", "remove"])
 def test_defaults_come_with_their_group_and_go_with_it(
-    rounds: Rounds, commands: GroupCommands, word: str
+    rounds: TableHarness, commands: GroupCommands, word: str
 ) -> None:
     named_before = rounds.lakes.table("t", group_name="big")
     commands.create(NewGroup("big", "local", properties={QUOTA: "2"}))
@@ -91,10 +91,10 @@ def test_defaults_come_with_their_group_and_go_with_it(
 
 
 def test_containers_are_told_nothing_of_what_is_for_tables(
-    desk: Desk, commands: GroupCommands
+    desk: LeaderHarness, commands: GroupCommands
 ) -> None:
-    place = Place()
-    care = Care(desk, place)
+    place = FakeContainer()
+    care = GroupHarness(desk, place)
     commands.create(NewGroup("g", "local", 4, properties={QUOTA: "2", "master": "yarn"}))
     commands.scale("g", 2, key="r1")
     care.look()

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.coordinator.groups.look import ARRIVAL_MAX_MS, START_MAX_MS
-from headrace.model.groups.resource import LaunchStep
-from tests.coordinator.desk import Desk
-from tests.coordinator.groups.stand import GRACE_S, Care, Place, lost
+from headrace.coordinator.groups.snapshot import ARRIVAL_MAX_MS, START_MAX_MS
+from headrace.model.groups import LaunchStep
+from tests.coordinator.groups.group_harness import GRACE_S, FakeContainer, GroupHarness, lost
+from tests.coordinator.leader_harness import LeaderHarness
 
 ARRIVAL_S, START_MAX_S = ARRIVAL_MAX_MS / 1000, START_MAX_MS / 1000
 
 
 @pytest.fixture
-def last_try(desk: Desk, place: Place) -> Care:
+def last_try(desk: LeaderHarness, place: FakeContainer) -> GroupHarness:
     """Whose only restart is under way."""
-    care = Care(desk, place, max_retries=1)
+    care = GroupHarness(desk, place, max_retries=1)
     care.group()
     lost(care)
     return care
 
 
 @pytest.mark.req("R2", "R4")
-def test_a_worker_that_could_not_register_while_nobody_led_is_not_given_up(last_try: Care) -> None:
+def test_a_worker_that_could_not_register_while_nobody_led_is_not_given_up(
+    last_try: GroupHarness,
+) -> None:
     last_try.looks(seconds=GRACE_S + 10)
     assert (last_try.there().launch, last_try.there().attempts) == (2, 1)
 
@@ -37,7 +39,9 @@ def test_a_worker_that_could_not_register_while_nobody_led_is_not_given_up(last_
 
 
 @pytest.mark.req("R3")
-def test_one_that_does_not_register_with_the_new_leader_either_is_given_up(last_try: Care) -> None:
+def test_one_that_does_not_register_with_the_new_leader_either_is_given_up(
+    last_try: GroupHarness,
+) -> None:
     last_try.looks(seconds=GRACE_S + 10)
     last_try.desk.clock.advance(GRACE_S * 2)
 
@@ -49,7 +53,7 @@ def test_one_that_does_not_register_with_the_new_leader_either_is_given_up(last_
 
 @pytest.mark.req("R2", "R4")
 def test_a_start_that_was_intended_before_an_outage_is_made_after_it(
-    last_try: Care, place: Place
+    last_try: GroupHarness, place: FakeContainer
 ) -> None:
     last_try.desk.clock.advance(GRACE_S + 1)
     last_try.decide()
@@ -65,14 +69,14 @@ def test_a_start_that_was_intended_before_an_outage_is_made_after_it(
 
 @pytest.mark.req("R8")
 def test_a_leader_that_loses_its_trust_while_it_ends_an_earlier_launch_starts_nothing(
-    care: Care, place: Place, monkeypatch: pytest.MonkeyPatch
+    care: GroupHarness, place: FakeContainer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost(care)
 
     def stop(*_: object, **__: object) -> None:
         care.trusted = False
 
-    monkeypatch.setattr(Place, "stop", stop)
+    monkeypatch.setattr(FakeContainer, "stop", stop)
     care.looks(seconds=GRACE_S + 10)
 
     assert place.started == [("r1", 1)]

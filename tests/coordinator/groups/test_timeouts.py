@@ -5,18 +5,17 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from headrace.coordinator.activity import EXECUTE_TIMEOUT_S
-from headrace.coordinator.roster import ACK_TIMEOUT_S
+from headrace.coordinator.context import ACK_TIMEOUT_S, EXECUTE_TIMEOUT_S
 from headrace.model.task import Lane, TaskKind, TaskStatus
 from headrace.protocol.messages import Progress
-from headrace.store import tasks
-from headrace.store.fence import fenced
-from headrace.store.schema import tasks as rows
-from headrace.store.task_rows import OfTable
-from tests.coordinator.desk import Desk
+from headrace.store.core.transactions import fenced
+from headrace.store.tasks import tasks
+from headrace.store.tasks.schema import tasks as rows
+from headrace.store.tasks.tasks import OfTable
+from tests.coordinator.leader_harness import LeaderHarness
 
 
-def test_a_task_that_was_given_and_never_answered_for_goes_back(desk: Desk) -> None:
+def test_a_task_that_was_given_and_never_answered_for_goes_back(desk: LeaderHarness) -> None:
     desk.register("w1")
     desk.plan_noops(1)
     claim = desk.claimed("w1")
@@ -32,7 +31,7 @@ def test_a_task_that_was_given_and_never_answered_for_goes_back(desk: Desk) -> N
     assert desk.is_registered("w1")
 
 
-def test_a_worker_that_comes_back_with_it_is_told_to_stop(desk: Desk) -> None:
+def test_a_worker_that_comes_back_with_it_is_told_to_stop(desk: LeaderHarness) -> None:
     desk.register("w1")
     desk.plan_noops(1)
     claim = desk.claimed("w1")
@@ -44,7 +43,7 @@ def test_a_worker_that_comes_back_with_it_is_told_to_stop(desk: Desk) -> None:
     assert answer.stop == (claim,)
 
 
-def test_what_a_worker_said_to_hold_waits_for_its_heartbeat(desk: Desk) -> None:
+def test_what_a_worker_said_to_hold_waits_for_its_heartbeat(desk: LeaderHarness) -> None:
     desk.register("w1")
     desk.plan_noops(1)
     claim = desk.claimed("w1")
@@ -57,7 +56,9 @@ def test_what_a_worker_said_to_hold_waits_for_its_heartbeat(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("kind", [TaskKind.REWRITE, TaskKind.NOOP])
-def test_a_task_of_a_table_has_an_hour_and_others_have_none(desk: Desk, kind: TaskKind) -> None:
+def test_a_task_of_a_table_has_an_hour_and_others_have_none(
+    desk: LeaderHarness, kind: TaskKind
+) -> None:
     desk.register("w1")
     with fenced(desk.store, desk.term) as conn:
         tasks.plan(

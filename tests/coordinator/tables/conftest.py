@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.coordinator.desk import Desk
-from tests.coordinator.tables.stand import Bench
+from tests.coordinator.leader_harness import LeaderHarness
+from tests.coordinator.tables.process_harness import ProcessHarness
 
 
 @pytest.fixture
-def bench(desk: Desk) -> Bench:
-    return Bench(desk)
+def bench(desk: LeaderHarness) -> ProcessHarness:
+    return ProcessHarness(desk)

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select
 
-from headrace.coordinator.tables.catalog_commands import Change
+from headrace.coordinator.tables.catalog_commands import CatalogChange
 from headrace.coordinator.tables.commands import TableCommands
 from headrace.errors import BadSetting, NotFound, Refused
 from headrace.model.ids import RandomIds
-from headrace.model.jobspec import REDACTED
+from headrace.model.jobs.spec import REDACTED
 from headrace.model.tables.status import TableStatus
-from headrace.store import catalogs
-from headrace.store.catalogs import NewCatalog
-from headrace.store.engine import reading, writing
-from headrace.store.table_schema import catalogs as catalog_rows
-from tests.coordinator.tables.lakes import Lakes
+from headrace.store.core.engine import reading, writing
+from headrace.store.tables import catalogs
+from headrace.store.tables.catalogs import NewCatalog
+from headrace.store.tables.schema import catalogs as catalog_rows
+from tests.coordinator.tables.lake_rows import LakeRows
 from tests.fakes import FakeClock
 
 SECRET = "hush-4711"
@@ -33,8 +33,8 @@ def commands(store: Engine, clock: FakeClock) -> TableCommands:
 
 
 @pytest.fixture
-def lakes(store: Engine, clock: FakeClock) -> Lakes:
-    return Lakes(store, now_ms=clock.wall_ms())
+def lakes(store: Engine, clock: FakeClock) -> LakeRows:
+    return LakeRows(store, now_ms=clock.wall_ms())
 
 
 def lake_catalog(name: str = "lake", **changed: Any) -> NewCatalog:
@@ -128,7 +128,7 @@ def test_a_change_leaves_the_rest_and_its_secret(commands: TableCommands, store:
 
     changed = commands.catalogs.change(
         "lake",
-        Change(
+        CatalogChange(
             properties={"warehouse": "s3://other", "jdbc.password": REDACTED, "user": "me"},
             defaults={"self-optimizing.quota": "2"},
         ),
@@ -150,7 +150,7 @@ def test_a_property_and_its_secret_can_be_taken_away(
     commands.catalogs.add(lake_catalog(table_filter="a.*"))
 
     changed = commands.catalogs.change(
-        "lake", Change(properties={"jdbc.password": None, "token": "new"}, table_filter="")
+        "lake", CatalogChange(properties={"jdbc.password": None, "token": "new"}, table_filter="")
     )
 
     assert "jdbc.password" not in changed.properties
@@ -159,13 +159,13 @@ def test_a_property_and_its_secret_can_be_taken_away(
 
 
 def test_a_new_default_has_every_table_of_the_catalog_scanned_again(
-    commands: TableCommands, lakes: Lakes, clock: FakeClock
+    commands: TableCommands, lakes: LakeRows, clock: FakeClock
 ) -> None:
     table = lakes.table("t", task_id="an-evaluation")
     planned = lakes.table("p", TableStatus.PLANNING, task_id="a-plan")
     clock.advance(5)
 
-    commands.catalogs.change("headrace", Change(defaults={"self-optimizing.quota": "2"}))
+    commands.catalogs.change("headrace", CatalogChange(defaults={"self-optimizing.quota": "2"}))
 
     found = lakes.read(table)
     assert (found.pointer, found.due_at_ms, found.task_id) == (None, clock.wall_ms(), None)
@@ -174,7 +174,7 @@ def test_a_new_default_has_every_table_of_the_catalog_scanned_again(
 
 def test_the_embedded_catalog_can_neither_move_nor_go(commands: TableCommands) -> None:
     with pytest.raises(Refused, match="--warehouse of each worker"):
-        commands.catalogs.change("headrace", Change(properties={"uri": "x"}))
+        commands.catalogs.change("headrace", CatalogChange(properties={"uri": "x"}))
     with pytest.raises(Refused, match=r"catalog set headrace --default self-optimizing\.enabled"):
         commands.catalogs.remove("headrace")
 
@@ -185,7 +185,7 @@ def test_a_catalog_that_is_removed_takes_no_change(commands: TableCommands) -> N
     assert commands.catalogs.remove("lake").wanted_removed
     assert commands.catalogs.remove("lake").wanted_removed
     with pytest.raises(Refused, match="is being removed"):
-        commands.catalogs.change("lake", Change(group="etl"))
+        commands.catalogs.change("lake", CatalogChange(group="etl"))
     with pytest.raises(Refused, match="is being removed"):
         commands.catalogs.add(lake_catalog())
 

@@ -12,12 +12,13 @@ from headrace.errors import BadSetting, NotFound, Refused, Unavailable
 from headrace.model.ids import RandomIds
 from headrace.model.tables.status import OptimizingType, ProcessStatus, TableStatus
 from headrace.model.task import Lane, TaskKind, TaskStatus
-from headrace.store import blockers, leases
-from headrace.store.engine import reading
-from headrace.store.fence import Term, fenced
-from headrace.store.leases import LeaderTime
-from headrace.store.task_rows import OfTable
-from tests.coordinator.tables.lakes import Lakes
+from headrace.store.core import leases
+from headrace.store.core.engine import reading
+from headrace.store.core.leases import LeaderTime
+from headrace.store.core.transactions import Term, fenced
+from headrace.store.tables import lake_tables
+from headrace.store.tasks.tasks import OfTable
+from tests.coordinator.tables.lake_rows import LakeRows
 from tests.fakes import FakeClock
 
 NAME = "headrace.db.t"
@@ -29,8 +30,8 @@ def commands(store: Engine, clock: FakeClock) -> TableCommands:
 
 
 @pytest.fixture
-def lakes(store: Engine, clock: FakeClock) -> Lakes:
-    return Lakes(store, now_ms=clock.wall_ms())
+def lakes(store: Engine, clock: FakeClock) -> LakeRows:
+    return LakeRows(store, now_ms=clock.wall_ms())
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def lakes(store: Engine, clock: FakeClock) -> Lakes:
     ],
 )
 def test_an_unknown_table_is_answered_with_the_near_name(
-    commands: TableCommands, lakes: Lakes, asked: str, said: str
+    commands: TableCommands, lakes: LakeRows, asked: str, said: str
 ) -> None:
     lakes.table("orders")
 
@@ -51,7 +52,7 @@ def test_an_unknown_table_is_answered_with_the_near_name(
 
 
 def test_optimize_said_twice_is_said_once_and_the_stronger_wish_counts(
-    commands: TableCommands, lakes: Lakes
+    commands: TableCommands, lakes: LakeRows
 ) -> None:
     table = lakes.table(not_before_ms=2**50)
 
@@ -63,7 +64,7 @@ def test_optimize_said_twice_is_said_once_and_the_stronger_wish_counts(
 
 
 def test_optimize_of_a_table_that_is_at_it_changes_nothing(
-    commands: TableCommands, lakes: Lakes
+    commands: TableCommands, lakes: LakeRows
 ) -> None:
     table = lakes.table(status=TableStatus.MINOR_OPTIMIZING)
     lakes.name_process(table, lakes.process(table))
@@ -80,7 +81,7 @@ def test_optimize_of_a_table_that_is_at_it_changes_nothing(
     ],
 )
 def test_a_table_that_is_switched_off_is_not_optimized(
-    commands: TableCommands, lakes: Lakes, values: dict[str, Any], said: str
+    commands: TableCommands, lakes: LakeRows, values: dict[str, Any], said: str
 ) -> None:
     table = lakes.table(**values)
 
@@ -91,7 +92,7 @@ def test_a_table_that_is_switched_off_is_not_optimized(
 
 @pytest.mark.req("T7")
 def test_cancel_asks_for_the_end_of_the_process_and_withdraws_the_wish(
-    commands: TableCommands, lakes: Lakes
+    commands: TableCommands, lakes: LakeRows
 ) -> None:
     table = lakes.table(status=TableStatus.MINOR_OPTIMIZING, wanted_type="FULL")
     process = lakes.process(table)
@@ -106,7 +107,7 @@ def test_cancel_asks_for_the_end_of_the_process_and_withdraws_the_wish(
     ("status", "settling"), [(TableStatus.COMMITTING, None), (TableStatus.IDLE, 1)]
 )
 def test_what_may_have_landed_is_not_canceled(
-    commands: TableCommands, lakes: Lakes, status: TableStatus, settling: int | None
+    commands: TableCommands, lakes: LakeRows, status: TableStatus, settling: int | None
 ) -> None:
     table = lakes.table(status=status)
     process = lakes.process(table, settling_since_ms=settling)
@@ -116,7 +117,7 @@ def test_what_may_have_landed_is_not_canceled(
     assert not lakes.read_process(process).wanted_cancel
 
 
-def test_cancel_without_a_process_changes_nothing(commands: TableCommands, lakes: Lakes) -> None:
+def test_cancel_without_a_process_changes_nothing(commands: TableCommands, lakes: LakeRows) -> None:
     table = lakes.table()
     lakes.process(table, ProcessStatus.SUCCESS)
 
@@ -124,7 +125,7 @@ def test_cancel_without_a_process_changes_nothing(commands: TableCommands, lakes
 
 
 def test_pause_and_resume_said_twice_are_said_once(
-    commands: TableCommands, lakes: Lakes, clock: FakeClock
+    commands: TableCommands, lakes: LakeRows, clock: FakeClock
 ) -> None:
     table = lakes.table(wanted_type="FULL")
 
@@ -139,7 +140,7 @@ def test_pause_and_resume_said_twice_are_said_once(
 
 
 def test_a_dry_plan_is_a_control_task_without_a_process(
-    commands: TableCommands, lakes: Lakes
+    commands: TableCommands, lakes: LakeRows
 ) -> None:
     table = lakes.table(status=TableStatus.PENDING)
 
@@ -155,7 +156,7 @@ def test_a_dry_plan_is_a_control_task_without_a_process(
 
 
 def test_a_plan_of_another_table_or_for_real_is_not_shown(
-    commands: TableCommands, lakes: Lakes
+    commands: TableCommands, lakes: LakeRows
 ) -> None:
     table = lakes.table()
     lakes.table("other")
@@ -168,7 +169,7 @@ def test_a_plan_of_another_table_or_for_real_is_not_shown(
 
 
 def test_dry_plans_have_a_limit_until_those_that_nobody_makes_are_given_up(
-    commands: TableCommands, lakes: Lakes, clock: FakeClock
+    commands: TableCommands, lakes: LakeRows, clock: FakeClock
 ) -> None:
     for number in range(DRY_PLANS_MAX + 1):
         lakes.table(f"t{number}")
@@ -186,7 +187,7 @@ def test_dry_plans_have_a_limit_until_those_that_nobody_makes_are_given_up(
 
 
 def test_a_blocker_is_renewed_under_its_name_and_ends(
-    commands: TableCommands, lakes: Lakes, store: Engine, clock: FakeClock
+    commands: TableCommands, lakes: LakeRows, store: Engine, clock: FakeClock
 ) -> None:
     table = lakes.table()
     first = commands.block(NAME, "load", reason="nightly load", seconds=60).blocker
@@ -196,7 +197,7 @@ def test_a_blocker_is_renewed_under_its_name_and_ends(
     assert again.created_at_ms == first.created_at_ms
     assert again.expires_at_ms == first.expires_at_ms + 30_000
     with reading(store) as conn:
-        assert blockers.of(conn, table, now_ms=clock.wall_ms()) == [again]
+        assert lake_tables.blockers_of(conn, table, now_ms=clock.wall_ms()) == [again]
     commands.unblock(NAME, "load")
     with pytest.raises(NotFound, match="it may have expired; there are no blockers"):
         commands.unblock(NAME, "load")
@@ -209,14 +210,14 @@ HOUR_MS = 3_600_000
 def led(store: Engine, term: Term, clock: FakeClock) -> int:
     """The leader has told its time, which this is."""
     with fenced(store, term) as conn:
-        leases.tell_time(conn, term, LeaderTime(clock.wall_ms(), 0))
+        leases.record_time(conn, term, LeaderTime(clock.wall_ms(), 0))
     return clock.wall_ms()
 
 
 @pytest.mark.req("L5")
 @pytest.mark.parametrize("ahead_ms", [-HOUR_MS, -900_000, 0, 900_000])
 def test_a_table_is_blocked_for_as_long_as_was_asked_whatever_the_clock_of_the_node(
-    store: Engine, lakes: Lakes, led: int, ahead_ms: int
+    store: Engine, lakes: LakeRows, led: int, ahead_ms: int
 ) -> None:
     """Longer, if that is ahead: nobody knows then whether somebody leads, or did long ago."""
     table = lakes.table()
@@ -226,13 +227,13 @@ def test_a_table_is_blocked_for_as_long_as_was_asked_whatever_the_clock_of_the_n
 
     assert taken.expires_at_ms == led + max(0, ahead_ms) + 600_000
     with reading(store) as conn:
-        assert blockers.blocked(conn, now_ms=led + 599_999) == {table}
+        assert lake_tables.blocked_tables(conn, now_ms=led + 599_999) == {table}
     node.block(NAME, "load", reason="r", seconds=600)  # renewed
 
 
 @pytest.mark.req("L5")
 def test_a_dry_plan_is_given_up_by_no_clock_but_the_leaders(
-    store: Engine, lakes: Lakes, led: int
+    store: Engine, lakes: LakeRows, led: int
 ) -> None:
     lakes.table()
     lakes.table("other")
@@ -256,7 +257,7 @@ def test_a_dry_plan_is_given_up_by_no_clock_but_the_leaders(
 )
 def test_whoever_blocks_a_table_is_told_of_a_commit_that_may_still_land(
     commands: TableCommands,
-    lakes: Lakes,
+    lakes: LakeRows,
     status: TableStatus,
     settling_since_ms: int | None,
     may_land: bool,  # noqa: FBT001
@@ -282,7 +283,7 @@ def test_whoever_blocks_a_table_is_told_of_a_commit_that_may_still_land(
     ],
 )
 def test_a_blocker_that_can_not_be_is_refused(
-    commands: TableCommands, lakes: Lakes, name: str, reason: str, seconds: int, said: str
+    commands: TableCommands, lakes: LakeRows, name: str, reason: str, seconds: int, said: str
 ) -> None:
     lakes.table()
 
@@ -291,7 +292,7 @@ def test_a_blocker_that_can_not_be_is_refused(
 
 
 def test_an_expired_blocker_can_be_taken_anew(
-    commands: TableCommands, lakes: Lakes, store: Engine, clock: FakeClock
+    commands: TableCommands, lakes: LakeRows, store: Engine, clock: FakeClock
 ) -> None:
     table = lakes.table()
     commands.block(NAME, "load", reason="r", seconds=1)
@@ -300,4 +301,4 @@ def test_an_expired_blocker_can_be_taken_anew(
     taken = commands.block(NAME, "load", reason="r", seconds=1).blocker
     assert taken.expires_at_ms > clock.wall_ms()
     with reading(store) as conn:
-        assert len(blockers.of(conn, table, now_ms=clock.wall_ms())) == 1
+        assert len(lake_tables.blockers_of(conn, table, now_ms=clock.wall_ms())) == 1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.coordinator.tables import payloads
+from headrace.coordinator.tables import tasks
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskKind, TaskStatus
-from headrace.store import lake
-from headrace.store.engine import writing
-from headrace.store.task_rows import OfTable
-from tests.coordinator.tables.lakes import a_plan, rewritten
-from tests.coordinator.tables.stand import Bench
+from headrace.store.core.engine import writing
+from headrace.store.tables import lake_tables
+from headrace.store.tasks.tasks import OfTable
+from tests.coordinator.tables.lake_rows import a_plan, rewritten
+from tests.coordinator.tables.process_harness import ProcessHarness
 
 T, P, S = TableStatus, ProcessStatus, TaskStatus
 POISON = "f-3-0.parquet"  # of bin 3
@@ -20,11 +20,11 @@ POISON = "f-3-0.parquet"  # of bin 3
 @pytest.mark.req("T1")
 @pytest.mark.parametrize("bins", [(0, 1, 2), None])
 def test_a_commit_found_later_counts_only_the_bins_that_are_in_it(
-    bench: Bench, bins: tuple[int, ...] | None
+    bench: ProcessHarness, bins: tuple[int, ...] | None
 ) -> None:
     process = bench.plan()
     with writing(bench.desk.store) as conn:
-        lake.change(conn, bench.table, file_failures={POISON: 2})
+        lake_tables.change(conn, bench.table, file_failures={POISON: 2})
     bench.rewrite()
     bench.restart()
 
@@ -37,7 +37,7 @@ def test_a_commit_found_later_counts_only_the_bins_that_are_in_it(
 
 
 @pytest.mark.req("T1")
-def test_a_commit_found_later_with_every_bin_moves_the_clocks(bench: Bench) -> None:
+def test_a_commit_found_later_with_every_bin_moves_the_clocks(bench: ProcessHarness) -> None:
     bench.plan()
     bench.rewrite()
     bench.restart()
@@ -49,7 +49,7 @@ def test_a_commit_found_later_with_every_bin_moves_the_clocks(bench: Bench) -> N
 
 @pytest.mark.parametrize("said", [None, {"rewritten": []}, rewritten(a_plan().tasks[0][:1])])
 def test_a_rewrite_that_says_nothing_of_a_bin_is_tried_again(
-    bench: Bench, said: dict[str, object] | None
+    bench: ProcessHarness, said: dict[str, object] | None
 ) -> None:
     bench.plan(tasks_wanted=1)
     [given] = bench.take()
@@ -63,11 +63,11 @@ def test_a_rewrite_that_says_nothing_of_a_bin_is_tried_again(
 
 
 def test_a_commit_too_large_to_be_told_fails_and_is_not_read(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: ProcessHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = bench.plan()
     bench.rewrite()
-    monkeypatch.setattr(payloads, "COMMIT_BYTES_MAX", 100)
+    monkeypatch.setattr(tasks, "COMMIT_BYTES_MAX", 100)
 
     assert bench.take() == []
     bench.look()
@@ -79,12 +79,12 @@ def test_a_commit_too_large_to_be_told_fails_and_is_not_read(
 
 
 @pytest.mark.req("T6")
-def test_a_reset_takes_no_evaluation_away_from_other_tables(bench: Bench) -> None:
+def test_a_reset_takes_no_evaluation_away_from_other_tables(bench: ProcessHarness) -> None:
     bench.plan()
     bench.rewrite()
     bench.lakes.task("evaluation", TaskKind.EVALUATE, S.ACKED, OfTable())
     with writing(bench.desk.store) as conn:
-        lake.change(conn, bench.table, task_id="evaluation")
+        lake_tables.change(conn, bench.table, task_id="evaluation")
 
     bench.restart()
 

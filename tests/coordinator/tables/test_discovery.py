@@ -5,49 +5,49 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Connection
 
-from headrace.coordinator.reconcile.loop import run_once
+from headrace.coordinator.context import run_once
 from headrace.coordinator.tables.catalogs import (
-    DISCOVER_INTERVAL_MS,
     PAGES_PER_PASS_MAX,
     TABLES_PER_PAGE,
-    Catalogs,
+    CatalogReconciler,
 )
-from headrace.model.tables.names import identifier_of
+from headrace.model.ids import identifier_of
+from headrace.model.tables.schedule import DISCOVER_INTERVAL_MS
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskKind, TaskStatus
 from headrace.protocol.messages import Assignment
 from headrace.protocol.tables import Discovered
-from headrace.store import catalogs, lake
-from headrace.store.catalogs import NewCatalog
-from headrace.store.engine import reading, writing
-from tests.coordinator.desk import Desk
-from tests.coordinator.tables.rounds import Rounds
+from headrace.store.core.engine import reading, writing
+from headrace.store.tables import catalogs, lake_tables
+from headrace.store.tables.catalogs import NewCatalog
+from tests.coordinator.leader_harness import LeaderHarness
+from tests.coordinator.tables.table_harness import TableHarness
 
 
 @pytest.fixture
-def rounds(desk: Desk) -> Rounds:
-    return Rounds(desk)
+def rounds(desk: LeaderHarness) -> TableHarness:
+    return TableHarness(desk)
 
 
-def asked(rounds: Rounds) -> Assignment:
+def asked(rounds: TableHarness) -> Assignment:
     """The discovery that a worker is given now."""
     rounds.run(rounds.catalogs)
     [given] = [each for each in rounds.given() if each.kind is TaskKind.DISCOVER]
     return given
 
 
-def found(rounds: Rounds, tables: dict[str, tuple[str, ...]], **more: object) -> None:
+def found(rounds: TableHarness, tables: dict[str, tuple[str, ...]], **more: object) -> None:
     """A discovery, from its task to its last page."""
     rounds.succeed(asked(rounds), Discovered.model_validate({"tables": tables, **more}))
     while rounds.run(rounds.catalogs).done:
         pass
 
 
-def later(rounds: Rounds) -> None:
+def later(rounds: TableHarness) -> None:
     rounds.advance(DISCOVER_INTERVAL_MS / 1000)
 
 
-def test_a_table_that_is_found_is_known_and_to_be_evaluated_at_once(rounds: Rounds) -> None:
+def test_a_table_that_is_found_is_known_and_to_be_evaluated_at_once(rounds: TableHarness) -> None:
     found(rounds, {"sales": ("orders",), "sales\x1feu": ("orders",)})
 
     assert rounds.identifiers() == ["headrace.sales.eu.orders", "headrace.sales.orders"]
@@ -61,7 +61,7 @@ def test_a_table_that_is_found_is_known_and_to_be_evaluated_at_once(rounds: Roun
 
 
 def test_a_catalog_has_one_discovery_at_a_time_and_the_next_after_the_interval(
-    rounds: Rounds,
+    rounds: TableHarness,
 ) -> None:
     given = asked(rounds)
     assert not rounds.run(rounds.catalogs).done
@@ -75,7 +75,7 @@ def test_a_catalog_has_one_discovery_at_a_time_and_the_next_after_the_interval(
     assert rounds.run(rounds.catalogs).done == ["headrace"]
 
 
-def test_a_known_table_stays_as_it_is(rounds: Rounds) -> None:
+def test_a_known_table_stays_as_it_is(rounds: TableHarness) -> None:
     known = rounds.lakes.table("t", TableStatus.PENDING, failures=3)
     before = rounds.table(known)
 
@@ -85,7 +85,7 @@ def test_a_known_table_stays_as_it_is(rounds: Rounds) -> None:
     assert rounds.identifiers() == ["headrace.db.new", "headrace.db.t"]
 
 
-def test_a_table_that_is_gone_ends_its_process_and_its_history_stays(rounds: Rounds) -> None:
+def test_a_table_that_is_gone_ends_its_process_and_its_history_stays(rounds: TableHarness) -> None:
     table = rounds.lakes.table("t", TableStatus.MINOR_OPTIMIZING)
     process = rounds.lakes.process(table, rewrites=[TaskStatus.PLANNED, TaskStatus.ACKED])
     rounds.lakes.name_process(table, process)
@@ -101,7 +101,7 @@ def test_a_table_that_is_gone_ends_its_process_and_its_history_stays(rounds: Rou
     assert not open_tasks
 
 
-def test_a_table_that_is_gone_while_it_is_planned_cancels_its_plan(rounds: Rounds) -> None:
+def test_a_table_that_is_gone_while_it_is_planned_cancels_its_plan(rounds: TableHarness) -> None:
     table = rounds.lakes.table("t", TableStatus.PENDING, pending_since_ms=1)
     rounds.run(rounds.turns)
     assert rounds.status(table) is TableStatus.PLANNING
@@ -112,7 +112,9 @@ def test_a_table_that_is_gone_while_it_is_planned_cancels_its_plan(rounds: Round
     assert plan["status"] == TaskStatus.CANCELED
 
 
-def test_what_lies_in_a_namespace_that_could_not_be_listed_is_not_dropped(rounds: Rounds) -> None:
+def test_what_lies_in_a_namespace_that_could_not_be_listed_is_not_dropped(
+    rounds: TableHarness,
+) -> None:
     found(rounds, {"a": ("t",), "a\x1fb": ("t",), "ab": ("t",)})
     later(rounds)
 
@@ -129,7 +131,7 @@ def test_what_lies_in_a_namespace_that_could_not_be_listed_is_not_dropped(rounds
 
 
 def test_a_catalog_that_is_away_shows_why_changes_no_table_and_is_asked_later_and_later(
-    rounds: Rounds,
+    rounds: TableHarness,
 ) -> None:
     found(rounds, {"db": ("t",)})
     waits: list[int] = []
@@ -147,7 +149,7 @@ def test_a_catalog_that_is_away_shows_why_changes_no_table_and_is_asked_later_an
     assert (rounds.catalog().error, rounds.catalog().failures) == (None, 0)
 
 
-def test_a_discovery_that_vanished_is_made_again(rounds: Rounds) -> None:
+def test_a_discovery_that_vanished_is_made_again(rounds: TableHarness) -> None:
     with writing(rounds.desk.store) as conn:
         catalogs.change(conn, "headrace", task_id="nobody-knows-it")
 
@@ -157,7 +159,9 @@ def test_a_discovery_that_vanished_is_made_again(rounds: Rounds) -> None:
     assert len(rounds.tasks(TaskKind.DISCOVER)) == 1
 
 
-def test_a_large_catalog_is_applied_in_pages_and_another_leader_goes_on(rounds: Rounds) -> None:
+def test_a_large_catalog_is_applied_in_pages_and_another_leader_goes_on(
+    rounds: TableHarness,
+) -> None:
     names = tuple(f"t{n:05}" for n in range(2 * TABLES_PER_PAGE + 1))
     rounds.succeed(asked(rounds), Discovered(tables={"db": names}))
     rounds.desk.take_over()
@@ -167,7 +171,7 @@ def test_a_large_catalog_is_applied_in_pages_and_another_leader_goes_on(rounds: 
         rounds.catalogs.reconcile(conn, "headrace")
     assert len(rounds.identifiers()) == TABLES_PER_PAGE
 
-    other = Rounds(rounds.desk, worker=None)  # remembers nothing
+    other = TableHarness(rounds.desk, worker=None)  # remembers nothing
     first, second = (other.run(other.catalogs).done for _ in range(2))
 
     assert (len(first), len(second)) == (1, 2)  # the last one finds nothing left to do
@@ -175,7 +179,7 @@ def test_a_large_catalog_is_applied_in_pages_and_another_leader_goes_on(rounds: 
     assert len(other.identifiers()) == len(names)
 
 
-def test_a_page_that_was_not_committed_is_applied_all_the_same(rounds: Rounds) -> None:
+def test_a_page_that_was_not_committed_is_applied_all_the_same(rounds: TableHarness) -> None:
     rounds.succeed(asked(rounds), Discovered(tables={"db": ("a", "b")}))
     with writing(rounds.desk.store) as conn:
         assert rounds.catalogs.due(conn, "headrace")
@@ -189,7 +193,7 @@ def test_a_page_that_was_not_committed_is_applied_all_the_same(rounds: Rounds) -
     assert rounds.identifiers() == ["headrace.db.a", "headrace.db.b"]
 
 
-def test_a_removed_catalog_goes_with_its_tables_and_its_secrets(rounds: Rounds) -> None:
+def test_a_removed_catalog_goes_with_its_tables_and_its_secrets(rounds: TableHarness) -> None:
     new = NewCatalog("lake", "rest", {}, "default", secrets={"lake.token": "s"})
     with writing(rounds.desk.store) as conn:
         catalogs.add(conn, new, now_ms=rounds.clock.wall_ms())
@@ -211,18 +215,18 @@ def test_a_removed_catalog_goes_with_its_tables_and_its_secrets(rounds: Rounds) 
 
 @pytest.mark.req("T6")
 def test_a_table_that_can_not_be_dropped_keeps_no_other(
-    rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+    rounds: TableHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = rounds.lakes.table("broken")
     rounds.lakes.table("sound")
-    really = lake.drop
+    really = lake_tables.drop
 
     def drop(conn: Connection, table_id: str) -> None:
         if table_id == broken:
             raise RuntimeError("the store plays tricks")
         really(conn, table_id)
 
-    monkeypatch.setattr(lake, "drop", drop)
+    monkeypatch.setattr(lake_tables, "drop", drop)
     found(rounds, {"db": ("new",)})
 
     assert rounds.identifiers() == ["headrace.db.broken", "headrace.db.new"]
@@ -237,8 +241,8 @@ def test_no_two_tables_have_the_same_identifier() -> None:
     assert identifier_of("c", ("",), "t") == "c.``.t"
 
 
-def test_nothing_is_written_for_a_group_in_which_nobody_works(desk: Desk) -> None:
-    catalogs_loop = Catalogs(desk.clock, desk.ids)
+def test_nothing_is_written_for_a_group_in_which_nobody_works(desk: LeaderHarness) -> None:
+    catalogs_loop = CatalogReconciler(desk.clock, desk.ids)
 
     found = run_once(desk.store, desk.term, catalogs_loop, catalogs_loop.keys(desk.store))
 

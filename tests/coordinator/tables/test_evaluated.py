@@ -8,14 +8,11 @@ import pytest
 
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskKind
-from headrace.protocol.tables import (
-    Chosen,
-    EvaluatedTable,
-)
-from tests.coordinator.desk import Desk
-from tests.coordinator.tables.rounds import (
+from headrace.protocol.tables import Chosen, EvaluatedTable
+from tests.coordinator.leader_harness import LeaderHarness
+from tests.coordinator.tables.table_harness import (
     MINUTE_S,
-    Rounds,
+    TableHarness,
     looked,
     pending,
     unchanged,
@@ -25,21 +22,23 @@ IDLE, PENDING = TableStatus.IDLE, TableStatus.PENDING
 
 
 @pytest.fixture
-def rounds(desk: Desk) -> Rounds:
-    return Rounds(desk)
+def rounds(desk: LeaderHarness) -> TableHarness:
+    return TableHarness(desk)
 
 
-def due(rounds: Rounds, name: str = "t", status: TableStatus = IDLE, **values: Any) -> str:
+def due(rounds: TableHarness, name: str = "t", status: TableStatus = IDLE, **values: Any) -> str:
     return rounds.lakes.table(name, status, due_at_ms=0, **values)
 
 
-def open_evaluations(rounds: Rounds) -> list[list[str]]:
+def open_evaluations(rounds: TableHarness) -> list[list[str]]:
     found = rounds.tasks(TaskKind.EVALUATE)
     return [each["payload"]["tables"] for each in found if each["ended_at_ms"] is None]
 
 
 @pytest.mark.req("T2")
-def test_a_table_with_input_waits_and_keeps_it_through_a_change_of_leaders(rounds: Rounds) -> None:
+def test_a_table_with_input_waits_and_keeps_it_through_a_change_of_leaders(
+    rounds: TableHarness,
+) -> None:
     table = due(rounds)
 
     rounds.evaluate(looked(table, pending=pending(benefit=3.5)))
@@ -55,7 +54,7 @@ def test_a_table_with_input_waits_and_keeps_it_through_a_change_of_leaders(round
 
 @pytest.mark.req("T2")
 def test_a_waiting_table_that_has_not_changed_goes_on_waiting_since_when_it_did(
-    rounds: Rounds,
+    rounds: TableHarness,
 ) -> None:
     table = due(rounds)
     rounds.evaluate(looked(table, pending=pending()))
@@ -71,7 +70,7 @@ def test_a_waiting_table_that_has_not_changed_goes_on_waiting_since_when_it_did(
 
 
 @pytest.mark.req("T2")
-def test_only_a_later_look_that_finds_nothing_ends_the_waiting(rounds: Rounds) -> None:
+def test_only_a_later_look_that_finds_nothing_ends_the_waiting(rounds: TableHarness) -> None:
     table = due(rounds)
     rounds.evaluate(looked(table, pending=pending()))
     for told in (EvaluatedTable(id=table, error="no route"), unchanged(table)):
@@ -89,7 +88,7 @@ def test_only_a_later_look_that_finds_nothing_ends_the_waiting(rounds: Rounds) -
 
 @pytest.mark.parametrize("switch", ["paused", "disabled"])
 def test_a_switched_off_table_waits_no_longer_and_its_input_is_there_when_it_is_on_again(
-    rounds: Rounds, switch: str
+    rounds: TableHarness, switch: str
 ) -> None:
     table = due(rounds)
     rounds.evaluate(looked(table, pending=pending()))
@@ -108,7 +107,7 @@ def test_a_switched_off_table_waits_no_longer_and_its_input_is_there_when_it_is_
     assert rounds.lakes.pending(table)
 
 
-def test_a_look_that_succeeds_does_not_forget_that_processes_failed(rounds: Rounds) -> None:
+def test_a_look_that_succeeds_does_not_forget_that_processes_failed(rounds: TableHarness) -> None:
     table = due(rounds, failures=3, error="2 of 2 rewrite tasks failed", not_before_ms=5)
 
     rounds.evaluate(looked(table, pending=pending()))
@@ -118,7 +117,7 @@ def test_a_look_that_succeeds_does_not_forget_that_processes_failed(rounds: Roun
     assert (found.status, found.not_before_ms) == (PENDING, 5)
 
 
-def test_a_table_that_is_gone_is_dropped(rounds: Rounds) -> None:
+def test_a_table_that_is_gone_is_dropped(rounds: TableHarness) -> None:
     table = due(rounds, status=TableStatus.MINOR_OPTIMIZING)
     process = rounds.lakes.process(table)
     rounds.lakes.name_process(table, process)
@@ -129,7 +128,7 @@ def test_a_table_that_is_gone_is_dropped(rounds: Rounds) -> None:
     assert rounds.lakes.read_process(process).status is ProcessStatus.CLOSED
 
 
-def test_another_table_of_the_same_name_begins_anew(rounds: Rounds) -> None:
+def test_another_table_of_the_same_name_begins_anew(rounds: TableHarness) -> None:
     times = {"0/": [1, None, None, 1]}
     table = due(
         rounds,
@@ -160,7 +159,9 @@ def test_another_table_of_the_same_name_begins_anew(rounds: Rounds) -> None:
     )
 
 
-def test_partitions_that_are_seen_get_a_clock_and_known_ones_keep_theirs(rounds: Rounds) -> None:
+def test_partitions_that_are_seen_get_a_clock_and_known_ones_keep_theirs(
+    rounds: TableHarness,
+) -> None:
     table = due(rounds, clocks={"0/a": [5, None, None, 1]})
 
     rounds.evaluate(looked(table, seen=("0/a", "0/b")))
@@ -171,7 +172,7 @@ def test_partitions_that_are_seen_get_a_clock_and_known_ones_keep_theirs(rounds:
     }
 
 
-def test_settings_and_flaws_of_a_table_are_kept(rounds: Rounds) -> None:
+def test_settings_and_flaws_of_a_table_are_kept(rounds: TableHarness) -> None:
     table = due(rounds)
     chosen = Chosen(group="big", quota=3.0, min_plan_interval_ms=7)
 
@@ -185,7 +186,7 @@ def test_settings_and_flaws_of_a_table_are_kept(rounds: Rounds) -> None:
 
 @pytest.mark.parametrize("status", [TableStatus.MINOR_OPTIMIZING, TableStatus.COMMITTING])
 def test_a_table_in_a_process_is_looked_at_and_stays_in_it(
-    rounds: Rounds, status: TableStatus
+    rounds: TableHarness, status: TableStatus
 ) -> None:
     table = due(rounds, status=status)
     process = rounds.lakes.process(table)
@@ -199,7 +200,7 @@ def test_a_table_in_a_process_is_looked_at_and_stays_in_it(
 
 
 def test_the_interval_grows_while_nothing_is_found_and_halves_when_something_is(
-    rounds: Rounds,
+    rounds: TableHarness,
 ) -> None:
     table = due(rounds)
     pace = Chosen(refresh_max_interval_ms=150_000, refresh_step_ms=40_000)
@@ -220,7 +221,7 @@ def test_the_interval_grows_while_nothing_is_found_and_halves_when_something_is(
         rounds.advance(seconds)
 
 
-def test_a_rule_by_time_is_not_slept_through(rounds: Rounds) -> None:
+def test_a_rule_by_time_is_not_slept_through(rounds: TableHarness) -> None:
     table = due(rounds, interval_ms=3_600_000)
     soon_ms = rounds.clock.wall_ms() + 5 * 60_000
 
@@ -230,7 +231,7 @@ def test_a_rule_by_time_is_not_slept_through(rounds: Rounds) -> None:
     assert rounds.table(table).due_at_ms == soon_ms
 
 
-def test_a_table_that_its_catalog_enables_is_looked_at_in_full(rounds: Rounds) -> None:
+def test_a_table_that_its_catalog_enables_is_looked_at_in_full(rounds: TableHarness) -> None:
     """While it was not enabled nobody looked for input, and its pointer is the same now."""
     table = due(rounds, enabled=0)
 

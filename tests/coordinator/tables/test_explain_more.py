@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from headrace.coordinator.tables.explain import explain
-from headrace.coordinator.tables.standing import Standing
+from headrace.coordinator.tables.obstacles import TableSnapshot
 from headrace.model.tables.status import TableStatus
-from headrace.store.blockers import Blocker
-from tests.coordinator.tables.standings import MINUTE, NOW, SUMMARY, process, standing, table
+from headrace.store.tables.lake_tables import Blocker
+from tests.coordinator.tables.snapshots import MINUTE, NOW, SUMMARY, process, standing, table
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,13 @@ from tests.coordinator.tables.standings import MINUTE, NOW, SUMMARY, process, st
         standing(process=process(settling_since_ms=NOW)),
     ],
 )
-def test_a_commit_that_began_before_a_blocker_is_said_to_be_able_to_land(seen: Standing) -> None:
+def test_a_commit_that_began_before_a_blocker_is_said_to_be_able_to_land(
+    seen: TableSnapshot,
+) -> None:
     blocker = Blocker("t1", "load", "nightly load", NOW, NOW + MINUTE)
     blocked = replace(seen, blockers=[blocker])
 
-    said = [each.said for each in explain(blocked, NOW).findings if each.about == "blocker"]
+    said = [each.text for each in explain(blocked, NOW).findings if each.about == "blocker"]
 
     assert said[1].startswith("process 4 had begun to commit before")
     assert said[1].endswith("it may still land")
@@ -46,4 +48,4 @@ def test_the_quota_is_told_with_who_has_set_it(quota: float, set_by: str | None,
     seen = standing(table(quota=quota), summary=SUMMARY.model_copy(update={"set_by": told}))
 
     [found] = [each for each in explain(seen, NOW).findings if each.about == "quota"]
-    assert re.match(said, found.said)
+    assert re.match(said, found.text)

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.cli.limits import coordinator_options
-from headrace.coordinator.options import TableOptions
-from headrace.coordinator.tables.catalogs import Catalogs
-from headrace.coordinator.tables.evaluating import Evaluations
-from headrace.model.schedule import ScheduleStrategy
+from headrace.cli.serve_options import coordinator_options
+from headrace.coordinator.context import TableOptions
+from headrace.coordinator.tables.catalogs import CatalogReconciler
+from headrace.coordinator.tables.evaluation import EvaluationScheduler
+from headrace.model.jobs.status import ScheduleStrategy
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import TaskKind
 from headrace.protocol.tables import Discovered
-from tests.coordinator.desk import Desk
-from tests.coordinator.tables.lakes import a_plan
-from tests.coordinator.tables.rounds import Rounds, looked, unchanged
+from tests.coordinator.leader_harness import LeaderHarness
+from tests.coordinator.tables.lake_rows import a_plan
+from tests.coordinator.tables.table_harness import TableHarness, looked, unchanged
 
 SECOND_MS = 1000
 
 
 @pytest.fixture
-def rounds(desk: Desk) -> Rounds:
-    return Rounds(desk)
+def rounds(desk: LeaderHarness) -> TableHarness:
+    return TableHarness(desk)
 
 
 def test_a_table_is_looked_at_again_after_the_interval_of_the_leader(
-    desk: Desk, rounds: Rounds
+    desk: LeaderHarness, rounds: TableHarness
 ) -> None:
-    rounds.evaluations = Evaluations(desk.clock, desk.ids, refresh_ms=5 * SECOND_MS)
+    rounds.evaluations = EvaluationScheduler(desk.clock, desk.ids, refresh_ms=5 * SECOND_MS)
     table = rounds.lakes.table("t", due_at_ms=0)
 
     for told in (looked(table), unchanged(table)):
@@ -36,8 +36,10 @@ def test_a_table_is_looked_at_again_after_the_interval_of_the_leader(
         rounds.advance(5)
 
 
-def test_a_rule_by_time_is_not_looked_for_more_often_than_that(desk: Desk, rounds: Rounds) -> None:
-    rounds.evaluations = Evaluations(desk.clock, desk.ids, refresh_ms=5 * SECOND_MS)
+def test_a_rule_by_time_is_not_looked_for_more_often_than_that(
+    desk: LeaderHarness, rounds: TableHarness
+) -> None:
+    rounds.evaluations = EvaluationScheduler(desk.clock, desk.ids, refresh_ms=5 * SECOND_MS)
     table = rounds.lakes.table("t", due_at_ms=0)
 
     rounds.evaluate(looked(table, look_at_ms=rounds.clock.wall_ms()))
@@ -45,7 +47,7 @@ def test_a_rule_by_time_is_not_looked_for_more_often_than_that(desk: Desk, round
     assert rounds.table(table).due_at_ms == rounds.clock.wall_ms() + 5 * SECOND_MS
 
 
-def test_a_plan_that_gains_nothing_does_not_delay_the_next_look(rounds: Rounds) -> None:
+def test_a_plan_that_gains_nothing_does_not_delay_the_next_look(rounds: TableHarness) -> None:
     """A look is under way when the table is planned, and counts for nothing."""
     table = rounds.lakes.table(
         "t", TableStatus.PENDING, due_at_ms=0, interval_ms=5 * SECOND_MS, pending_since_ms=1
@@ -62,9 +64,9 @@ def test_a_plan_that_gains_nothing_does_not_delay_the_next_look(rounds: Rounds) 
 
 
 def test_a_catalog_is_looked_into_again_after_the_interval_of_the_leader(
-    desk: Desk, rounds: Rounds
+    desk: LeaderHarness, rounds: TableHarness
 ) -> None:
-    rounds.catalogs = Catalogs(desk.clock, desk.ids, discover_ms=7 * SECOND_MS)
+    rounds.catalogs = CatalogReconciler(desk.clock, desk.ids, discover_ms=7 * SECOND_MS)
     rounds.run(rounds.catalogs)
     [given] = [each for each in rounds.given() if each.kind is TaskKind.DISCOVER]
 

@@ -14,12 +14,12 @@ from sqlalchemy import Engine, event, insert
 
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import TaskKind
-from headrace.store import leases
-from headrace.store.engine import open_store, writing
-from headrace.store.table_schema import lake_tables
-from tests.coordinator.desk import Desk
-from tests.coordinator.tables.lakes import Lakes
-from tests.coordinator.tables.rounds import Rounds
+from headrace.store.core import leases
+from headrace.store.core.engine import open_store, writing
+from headrace.store.tables.schema import lake_tables
+from tests.coordinator.leader_harness import LeaderHarness
+from tests.coordinator.tables.lake_rows import LakeRows
+from tests.coordinator.tables.table_harness import TableHarness
 from tests.fakes import FakeClock
 
 FEW, MANY = 200, 20_000
@@ -28,18 +28,20 @@ IDLE, PENDING = TableStatus.IDLE, TableStatus.PENDING
 
 
 @pytest.fixture
-def rounds(sqlite_url: str, clock: FakeClock) -> Iterator[Rounds]:
+def rounds(sqlite_url: str, clock: FakeClock) -> Iterator[TableHarness]:
     store = open_store(sqlite_url)
     with writing(store) as conn:
         term = leases.take(conn, leases.read(conn), holder="h", address="http://h:1")
     assert term is not None
-    yield Rounds(Desk(store, clock, term))
+    yield TableHarness(LeaderHarness(store, clock, term))
     store.dispose()
 
 
-def add_tables(rounds: Rounds, first: int, last: int, status: TableStatus, **values: Any) -> None:
+def add_tables(
+    rounds: TableHarness, first: int, last: int, status: TableStatus, **values: Any
+) -> None:
     """As large as rows are that were evaluated."""
-    Lakes(rounds.desk.store, now_ms=rounds.clock.wall_ms()).table(f"pattern{first}")
+    LakeRows(rounds.desk.store, now_ms=rounds.clock.wall_ms()).table(f"pattern{first}")
     pattern = rounds.table(f"table-pattern{first}")
     common = {
         "catalog": pattern.catalog,
@@ -87,14 +89,14 @@ def counting(store: Engine) -> Generator[Callable[[], int]]:
         event.remove(store, "checkin", leave)
 
 
-def steps_of_a_pass(rounds: Rounds) -> int:
+def steps_of_a_pass(rounds: TableHarness) -> int:
     with counting(rounds.desk.store) as steps:
         for loop in (rounds.catalogs, rounds.evaluations, rounds.turns, rounds.grants):
             rounds.run(loop)
         return steps()
 
 
-def test_a_pass_with_nothing_to_do_costs_the_same_for_many_tables(rounds: Rounds) -> None:
+def test_a_pass_with_nothing_to_do_costs_the_same_for_many_tables(rounds: TableHarness) -> None:
     add_tables(rounds, 0, FEW, IDLE)
     steps_of_a_pass(rounds)  # begins the discovery
     few = steps_of_a_pass(rounds)
@@ -106,7 +108,7 @@ def test_a_pass_with_nothing_to_do_costs_the_same_for_many_tables(rounds: Rounds
 
 
 def test_the_first_of_many_that_wait_and_are_due_is_found_without_reading_all(
-    rounds: Rounds,
+    rounds: TableHarness,
 ) -> None:
     """The first look at a lake that nobody cared for: all are due, and all wait."""
     now_ms = rounds.clock.wall_ms()

@@ -7,29 +7,31 @@ from sqlalchemy import insert
 from sqlalchemy.exc import IntegrityError
 
 from headrace.api.table_views import process_view
-from headrace.coordinator.tables.committing import CONFLICT_WAIT_MAX_MS
+from headrace.coordinator.tables.commits import CONFLICT_WAIT_MAX_MS
 from headrace.errors import IllegalTransition
-from headrace.model.tables.backoff import FILE_FAILURES_MAX
+from headrace.model.tables.schedule import FILE_FAILURES_MAX
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskKind, TaskStatus
-from headrace.store import blockers, lake, processes
-from headrace.store.engine import reading, writing
-from headrace.store.fence import fenced
-from headrace.store.table_schema import processes as process_rows
-from tests.coordinator.tables.lakes import PENDING, SNAPSHOT, a_plan, rewritten
-from tests.coordinator.tables.stand import NEW_SNAPSHOT, WORKER, Bench
+from headrace.store.core.engine import reading, writing
+from headrace.store.core.transactions import fenced
+from headrace.store.tables import lake_tables, processes
+from headrace.store.tables.schema import processes as process_rows
+from tests.coordinator.tables.lake_rows import PENDING, SNAPSHOT, a_plan, rewritten
+from tests.coordinator.tables.process_harness import NEW_SNAPSHOT, WORKER, ProcessHarness
 
 T, P, S, K = TableStatus, ProcessStatus, TaskStatus, TaskKind
 
 
-def sizes_after(bench: Bench, process: str) -> tuple[int | None, int | None]:
+def sizes_after(bench: ProcessHarness, process: str) -> tuple[int | None, int | None]:
     """As people see them."""
     with reading(bench.desk.store) as conn:
         view = process_view(conn, bench.lakes.read_process(process))
     return view.files_after, view.bytes_after
 
 
-def test_a_plan_becomes_a_process_with_its_tasks_and_the_tables_status(bench: Bench) -> None:
+def test_a_plan_becomes_a_process_with_its_tasks_and_the_tables_status(
+    bench: ProcessHarness,
+) -> None:
     bench.begin()
     assert bench.status().status is T.PLANNING
 
@@ -48,7 +50,7 @@ def test_a_plan_becomes_a_process_with_its_tasks_and_the_tables_status(bench: Be
 
 
 def test_a_store_that_forgot_some_processes_counts_on_from_what_the_table_knows(
-    bench: Bench,
+    bench: ProcessHarness,
 ) -> None:
     process = bench.plan(spent=41)
 
@@ -56,7 +58,7 @@ def test_a_store_that_forgot_some_processes_counts_on_from_what_the_table_knows(
     assert bench.status().processes == 42
 
 
-def test_a_plan_that_gains_nothing_makes_no_process(bench: Bench) -> None:
+def test_a_plan_that_gains_nothing_makes_no_process(bench: ProcessHarness) -> None:
     bench.begin()
 
     bench.end(bench.take_one(K.PLAN), {"uuid": "u-1", "reason": "no rewrite gains anything"})
@@ -67,7 +69,9 @@ def test_a_plan_that_gains_nothing_makes_no_process(bench: Bench) -> None:
 
 
 @pytest.mark.req("T2")
-def test_a_table_whose_planning_failed_waits_with_its_input_for_its_turn(bench: Bench) -> None:
+def test_a_table_whose_planning_failed_waits_with_its_input_for_its_turn(
+    bench: ProcessHarness,
+) -> None:
     bench.begin()
     for _ in range(2):  # a retry
         bench.end(bench.take_one(K.PLAN), outcome="FAILED", error="the catalog is away")
@@ -82,7 +86,7 @@ def test_a_table_whose_planning_failed_waits_with_its_input_for_its_turn(bench: 
 
 
 @pytest.mark.req("T1")
-def test_a_plan_that_comes_after_a_restart_changes_nothing(bench: Bench) -> None:
+def test_a_plan_that_comes_after_a_restart_changes_nothing(bench: ProcessHarness) -> None:
     bench.begin()
     given = bench.take_one(K.PLAN)
     bench.take()
@@ -95,7 +99,7 @@ def test_a_plan_that_comes_after_a_restart_changes_nothing(bench: Bench) -> None
 
 
 @pytest.mark.req("T3")
-def test_the_last_rewrite_begins_the_commit_in_the_same_transaction(bench: Bench) -> None:
+def test_the_last_rewrite_begins_the_commit_in_the_same_transaction(bench: ProcessHarness) -> None:
     process = bench.plan()
     first, second = bench.take()
     bench.end(first, rewritten(a_plan().tasks[0]))
@@ -110,7 +114,9 @@ def test_the_last_rewrite_begins_the_commit_in_the_same_transaction(bench: Bench
     assert bench.lakes.read_process(process).commit_task == given.claim.task
 
 
-def test_a_commit_ends_the_process_and_moves_the_clocks_of_its_partitions(bench: Bench) -> None:
+def test_a_commit_ends_the_process_and_moves_the_clocks_of_its_partitions(
+    bench: ProcessHarness,
+) -> None:
     process = bench.plan()
     bench.rewrite()
     bench.desk.clock.advance(5)
@@ -128,7 +134,9 @@ def test_a_commit_ends_the_process_and_moves_the_clocks_of_its_partitions(bench:
     assert sizes_after(bench, process) == (0, 4), "as the rewrites say, each 0 files and a byte"
 
 
-def test_bins_that_conflict_are_planned_again_and_what_they_staged_goes(bench: Bench) -> None:
+def test_bins_that_conflict_are_planned_again_and_what_they_staged_goes(
+    bench: ProcessHarness,
+) -> None:
     process = bench.plan()
     bench.rewrite()
 
@@ -142,7 +150,7 @@ def test_bins_that_conflict_are_planned_again_and_what_they_staged_goes(bench: B
     assert sizes_after(bench, process) == (len(left.paths), 3 + left.bytes), "one is as it was"
 
 
-def test_what_nobody_can_tell_of_a_commit_is_not_guessed(bench: Bench) -> None:
+def test_what_nobody_can_tell_of_a_commit_is_not_guessed(bench: ProcessHarness) -> None:
     process = bench.plan()
     bench.rewrite()
 
@@ -156,7 +164,7 @@ def test_what_nobody_can_tell_of_a_commit_is_not_guessed(bench: Bench) -> None:
     [("CONFLICT", P.FAILED, False), ("ABORTED", P.FAILED, True), ("GONE", P.CLOSED, True)],
 )
 def test_a_commit_that_did_not_land_counts_nothing_as_optimized(
-    bench: Bench, outcome: str, status: ProcessStatus, *, leftovers: bool
+    bench: ProcessHarness, outcome: str, status: ProcessStatus, *, leftovers: bool
 ) -> None:
     process = bench.plan()
     bench.rewrite()
@@ -168,9 +176,11 @@ def test_a_commit_that_did_not_land_counts_nothing_as_optimized(
     assert (table.status, table.optimized_snapshot, table.pointer) == (T.IDLE, None, None)
 
 
-def test_a_busy_table_does_not_rest_for_hours_because_others_were_faster(bench: Bench) -> None:
+def test_a_busy_table_does_not_rest_for_hours_because_others_were_faster(
+    bench: ProcessHarness,
+) -> None:
     with writing(bench.desk.store) as conn:
-        lake.change(conn, bench.table, failures=9)
+        lake_tables.change(conn, bench.table, failures=9)
     bench.plan()
     bench.rewrite()
 
@@ -180,7 +190,7 @@ def test_a_busy_table_does_not_rest_for_hours_because_others_were_faster(bench: 
     assert rests_ms == CONFLICT_WAIT_MAX_MS
 
 
-def test_a_second_process_of_a_table_is_refused_by_the_store(bench: Bench) -> None:
+def test_a_second_process_of_a_table_is_refused_by_the_store(bench: ProcessHarness) -> None:
     process = bench.plan()
     with reading(bench.desk.store) as conn:
         row = dict(conn.execute(process_rows.select()).mappings().one())
@@ -192,7 +202,7 @@ def test_a_second_process_of_a_table_is_refused_by_the_store(bench: Bench) -> No
 
 
 @pytest.mark.req("T8")
-def test_ordinary_code_can_not_take_a_table_out_of_a_running_process(bench: Bench) -> None:
+def test_ordinary_code_can_not_take_a_table_out_of_a_running_process(bench: ProcessHarness) -> None:
     bench.plan()
     table = bench.status()
 
@@ -200,18 +210,18 @@ def test_ordinary_code_can_not_take_a_table_out_of_a_running_process(bench: Benc
         fenced(bench.desk.store, bench.desk.term) as conn,
         pytest.raises(IllegalTransition),
     ):
-        lake.move(conn, table, T.IDLE, now_ms=1)
+        lake_tables.move(conn, table, T.IDLE, now_ms=1)
     with (
         fenced(bench.desk.store, bench.desk.term) as conn,
         pytest.raises(IllegalTransition),
     ):
-        lake.release(conn, table, P.RUNNING, now_ms=1)
+        lake_tables.release(conn, table, P.RUNNING, now_ms=1)
 
     assert bench.status().status is T.MINOR_OPTIMIZING
 
 
 @pytest.mark.req("T7")
-def test_cancelling_a_process_stops_its_tasks_and_spends_its_token(bench: Bench) -> None:
+def test_cancelling_a_process_stops_its_tasks_and_spends_its_token(bench: ProcessHarness) -> None:
     process = bench.plan()
     first, second = bench.take()
     with writing(bench.desk.store) as conn:
@@ -229,10 +239,12 @@ def test_cancelling_a_process_stops_its_tasks_and_spends_its_token(bench: Bench)
 
 @pytest.mark.req("T7")
 @pytest.mark.parametrize("off", [{"enabled": 0}, {"wanted_paused": 1}])
-def test_switching_optimizing_off_closes_the_process(bench: Bench, off: dict[str, int]) -> None:
+def test_switching_optimizing_off_closes_the_process(
+    bench: ProcessHarness, off: dict[str, int]
+) -> None:
     process = bench.plan()
     with writing(bench.desk.store) as conn:
-        lake.change(conn, bench.table, **off)
+        lake_tables.change(conn, bench.table, **off)
 
     bench.look()
 
@@ -241,7 +253,7 @@ def test_switching_optimizing_off_closes_the_process(bench: Bench, off: dict[str
 
 
 @pytest.mark.req("T7")
-def test_a_resumed_process_can_be_canceled_and_can_commit(bench: Bench) -> None:
+def test_a_resumed_process_can_be_canceled_and_can_commit(bench: ProcessHarness) -> None:
     process = bench.plan()
     given = bench.take()
     bench.take()
@@ -256,12 +268,12 @@ def test_a_resumed_process_can_be_canceled_and_can_commit(bench: Bench) -> None:
     assert bench.status().optimized_snapshot == NEW_SNAPSHOT
 
 
-def test_a_commit_waits_for_whoever_blocks_the_table(bench: Bench) -> None:
+def test_a_commit_waits_for_whoever_blocks_the_table(bench: ProcessHarness) -> None:
     bench.plan()
     now_ms = bench.desk.clock.wall_ms()
     with writing(bench.desk.store) as conn:
         until_ms = now_ms + 5_000
-        blockers.block(conn, bench.table, "load", reason="r", until_ms=until_ms, now_ms=now_ms)
+        lake_tables.block(conn, bench.table, "load", reason="r", until_ms=until_ms, now_ms=now_ms)
     bench.rewrite()
     bench.look()
     assert bench.status().status is T.MINOR_OPTIMIZING
@@ -272,7 +284,9 @@ def test_a_commit_waits_for_whoever_blocks_the_table(bench: Bench) -> None:
     assert bench.status().status is T.COMMITTING
 
 
-def test_files_that_fail_too_often_are_named_and_their_table_backs_off(bench: Bench) -> None:
+def test_files_that_fail_too_often_are_named_and_their_table_backs_off(
+    bench: ProcessHarness,
+) -> None:
     waits: list[int] = []
     for _ in range(FILE_FAILURES_MAX):
         bench.plan(tasks_wanted=1, retries=0)
@@ -284,7 +298,7 @@ def test_files_that_fail_too_often_are_named_and_their_table_backs_off(bench: Be
         waits.append(table.not_before_ms - bench.desk.clock.wall_ms())
         bench.desk.clock.advance(60)
         with writing(bench.desk.store) as conn:
-            lake.move(conn, table, T.PENDING, now_ms=1)
+            lake_tables.move(conn, table, T.PENDING, now_ms=1)
 
     assert bench.lakes.column(bench.table, "file_failures") == {"f-1-2.parquet": FILE_FAILURES_MAX}
     assert waits == sorted(set(waits)), "each time it rests longer"
@@ -292,7 +306,9 @@ def test_files_that_fail_too_often_are_named_and_their_table_backs_off(bench: Be
     assert bench.take_one(K.PLAN).payload["left_out"] == ["f-1-2.parquet"]
 
 
-def test_what_could_be_rewritten_is_committed_when_the_table_allows_it(bench: Bench) -> None:
+def test_what_could_be_rewritten_is_committed_when_the_table_allows_it(
+    bench: ProcessHarness,
+) -> None:
     process = bench.plan(allow_partial_commit=True, retries=0)
     first, second = bench.take()
     bench.end(first, outcome="FAILED", error="the catalog is away")
@@ -306,7 +322,9 @@ def test_what_could_be_rewritten_is_committed_when_the_table_allows_it(bench: Be
     assert bench.lakes.column(bench.table, "file_failures") == {}, "no file is to blame for that"
 
 
-def test_files_whose_rewrite_takes_its_worker_along_each_time_are_blamed(bench: Bench) -> None:
+def test_files_whose_rewrite_takes_its_worker_along_each_time_are_blamed(
+    bench: ProcessHarness,
+) -> None:
     bench.plan(tasks_wanted=1, retries=0)
     bench.take_one(K.REWRITE)
     bench.take()  # it has said that it holds it

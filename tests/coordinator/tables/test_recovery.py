@@ -5,22 +5,23 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import Engine, update
 
-from headrace.coordinator.reconcile.loop import Pass, run_once
-from headrace.coordinator.tables.recovery import Recovering
-from headrace.model.tables.recovery import Recovery, decide
+from headrace.coordinator.context import Pass, run_once
+from headrace.coordinator.tables.recovery import RecoveryPass
 from headrace.model.tables.status import (
     OPTIMIZING,
     PROCESS_ENDED,
     PROCESSING,
     ProcessStatus,
+    Recovery,
     TableStatus,
+    decide_recovery,
 )
 from headrace.model.task import ENDED, TaskKind, TaskStatus
-from headrace.store.engine import writing
-from headrace.store.table_schema import processes as process_rows
-from headrace.store.task_rows import OfTable
-from tests.coordinator.desk import Desk
-from tests.coordinator.tables.lakes import PENDING, Lakes
+from headrace.store.core.engine import writing
+from headrace.store.tables.schema import processes as process_rows
+from headrace.store.tasks.tasks import OfTable
+from tests.coordinator.leader_harness import LeaderHarness
+from tests.coordinator.tables.lake_rows import PENDING, LakeRows
 
 T, P, S = TableStatus, ProcessStatus, TaskStatus
 
@@ -30,18 +31,20 @@ SNAPSHOT_DONE = 7
 
 
 @pytest.fixture
-def lakes(desk: Desk) -> Lakes:
-    return Lakes(desk.store, now_ms=desk.clock.wall_ms())
+def lakes(desk: LeaderHarness) -> LakeRows:
+    return LakeRows(desk.store, now_ms=desk.clock.wall_ms())
 
 
-def recover(desk: Desk) -> Pass:
+def recover(desk: LeaderHarness) -> Pass:
     """Another coordinator leads, and makes its recovery pass."""
     desk.take_over()
-    recovering = Recovering(desk.clock)
+    recovering = RecoveryPass(desk.clock)
     return run_once(desk.store, desk.term, recovering, recovering.keys(desk.store))
 
 
-def cell(lakes: Lakes, process: ProcessStatus | str, status: TableStatus) -> tuple[str, str | None]:
+def cell(
+    lakes: LakeRows, process: ProcessStatus | str, status: TableStatus
+) -> tuple[str, str | None]:
     """A table in this state, that names such a process."""
     pending = {} if status is T.IDLE else {"pending": PENDING, "pending_since_ms": 5}
     name = f"{status}-{process}".replace(" ", "-")
@@ -60,11 +63,11 @@ def cell(lakes: Lakes, process: ProcessStatus | str, status: TableStatus) -> tup
 
 
 def expected(process: ProcessStatus | str, status: TableStatus) -> Recovery:
-    return decide(process if isinstance(process, ProcessStatus) else None, status)
+    return decide_recovery(process if isinstance(process, ProcessStatus) else None, status)
 
 
 @pytest.mark.req("T1", "T2")
-def test_one_restart_decides_every_cell_of_the_matrix(desk: Desk, lakes: Lakes) -> None:
+def test_one_restart_decides_every_cell_of_the_matrix(desk: LeaderHarness, lakes: LakeRows) -> None:
     cells = {(p, t): cell(lakes, p, t) for p in PROCESSES for t in T}
 
     assert recover(desk).failed == []
@@ -87,7 +90,7 @@ def test_one_restart_decides_every_cell_of_the_matrix(desk: Desk, lakes: Lakes) 
 
 
 def _check_process(
-    lakes: Lakes, process_id: str, before: ProcessStatus | str, status: TableStatus
+    lakes: LakeRows, process_id: str, before: ProcessStatus | str, status: TableStatus
 ) -> None:
     """Whatever isn't resumed is closed, or is settled, in the same transaction."""
     after, told = lakes.read_process(process_id), f"{before} x {status}"
@@ -112,7 +115,7 @@ def _check_process(
 @pytest.mark.req("T1")
 @pytest.mark.parametrize("status", sorted(PROCESSING))
 def test_a_second_restart_changes_nothing_more(
-    desk: Desk, lakes: Lakes, status: TableStatus
+    desk: LeaderHarness, lakes: LakeRows, status: TableStatus
 ) -> None:
     table, process = cell(lakes, P.RUNNING, status)
     recover(desk)
@@ -124,7 +127,7 @@ def test_a_second_restart_changes_nothing_more(
 
 
 @pytest.mark.req("T6")
-def test_a_broken_row_blocks_no_other_table(desk: Desk, lakes: Lakes) -> None:
+def test_a_broken_row_blocks_no_other_table(desk: LeaderHarness, lakes: LakeRows) -> None:
     broken, process = cell(lakes, P.RUNNING, T.FULL_OPTIMIZING)  # before some, after others
     with writing(desk.store) as conn:
         garbage = update(process_rows).where(process_rows.c.id == process).values(plan="garbage")
@@ -138,10 +141,10 @@ def test_a_broken_row_blocks_no_other_table(desk: Desk, lakes: Lakes) -> None:
 
 
 @pytest.mark.req("T6")
-def test_what_could_not_be_recovered_is_tried_again(desk: Desk, lakes: Lakes) -> None:
+def test_what_could_not_be_recovered_is_tried_again(desk: LeaderHarness, lakes: LakeRows) -> None:
     broken, process = cell(lakes, P.RUNNING, T.COMMITTING)
     desk.take_over()
-    recovering = Recovering(desk.clock)
+    recovering = RecoveryPass(desk.clock)
     assert recovering.keys(desk.store) == [broken]
     recovering.recovered([], [broken])
     assert recovering.keys(desk.store) == ()
@@ -156,7 +159,7 @@ def test_what_could_not_be_recovered_is_tried_again(desk: Desk, lakes: Lakes) ->
 
 @pytest.mark.req("T3")
 def test_a_resumed_process_whose_tasks_are_all_done_begins_to_commit(
-    desk: Desk, lakes: Lakes
+    desk: LeaderHarness, lakes: LakeRows
 ) -> None:
     table = lakes.table("t", T.MAJOR_OPTIMIZING)
     process = lakes.process(table, rewrites=[S.SUCCESS, S.SUCCESS])
@@ -173,7 +176,7 @@ def test_a_resumed_process_whose_tasks_are_all_done_begins_to_commit(
 @pytest.mark.req("T4")
 @pytest.mark.parametrize("status", [S.PLANNED, S.SCHEDULED, S.ACKED])
 def test_tasks_that_somebody_may_hold_are_kept(
-    desk: Desk, lakes: Lakes, status: TaskStatus
+    desk: LeaderHarness, lakes: LakeRows, status: TaskStatus
 ) -> None:
     table = lakes.table("t", T.MINOR_OPTIMIZING)
     process = lakes.process(table, rewrites=[status, S.SUCCESS])
@@ -185,7 +188,9 @@ def test_tasks_that_somebody_may_hold_are_kept(
 
 
 @pytest.mark.req("T1")
-def test_a_commit_that_has_ended_unheard_is_asked_about_again(desk: Desk, lakes: Lakes) -> None:
+def test_a_commit_that_has_ended_unheard_is_asked_about_again(
+    desk: LeaderHarness, lakes: LakeRows
+) -> None:
     table = lakes.table("t", T.COMMITTING)
     process = lakes.process(table, rewrites=[S.SUCCESS], commit=S.CANCELED)
     lakes.name_process(table, process)
@@ -199,7 +204,7 @@ def test_a_commit_that_has_ended_unheard_is_asked_about_again(desk: Desk, lakes:
 @pytest.mark.req("T1")
 @pytest.mark.parametrize("status", [T.IDLE, T.PENDING])
 def test_a_process_that_its_table_does_not_name_is_closed(
-    desk: Desk, lakes: Lakes, status: TableStatus
+    desk: LeaderHarness, lakes: LakeRows, status: TableStatus
 ) -> None:
     table = lakes.table("t", status)
     process = lakes.process(table, rewrites=[S.PLANNED])
@@ -212,7 +217,7 @@ def test_a_process_that_its_table_does_not_name_is_closed(
 
 
 @pytest.mark.req("T1")
-def test_a_process_whose_table_is_gone_is_closed(desk: Desk, lakes: Lakes) -> None:
+def test_a_process_whose_table_is_gone_is_closed(desk: LeaderHarness, lakes: LakeRows) -> None:
     process = lakes.process("table-nowhere", rewrites=[S.ACKED])
 
     recover(desk)
@@ -221,7 +226,7 @@ def test_a_process_whose_table_is_gone_is_closed(desk: Desk, lakes: Lakes) -> No
 
 
 @pytest.mark.req("T1")
-def test_the_plan_task_of_a_reset_table_is_canceled(desk: Desk, lakes: Lakes) -> None:
+def test_the_plan_task_of_a_reset_table_is_canceled(desk: LeaderHarness, lakes: LakeRows) -> None:
     table = lakes.table("t", T.PLANNING, task_id="plan-1")
     lakes.task("plan-1", TaskKind.PLAN, S.ACKED, OfTable(table))
 
@@ -232,7 +237,9 @@ def test_the_plan_task_of_a_reset_table_is_canceled(desk: Desk, lakes: Lakes) ->
 
 
 @pytest.mark.req("T1")
-def test_settling_goes_on_through_any_number_of_restarts(desk: Desk, lakes: Lakes) -> None:
+def test_settling_goes_on_through_any_number_of_restarts(
+    desk: LeaderHarness, lakes: LakeRows
+) -> None:
     table, process = cell(lakes, P.RUNNING, T.COMMITTING)
     recover(desk)
     since = lakes.read_process(process or "").settling_since_ms
@@ -245,12 +252,14 @@ def test_settling_goes_on_through_any_number_of_restarts(desk: Desk, lakes: Lake
 
 
 @pytest.mark.req("T1")
-def test_only_what_needs_a_decision_is_looked_at(desk: Desk, lakes: Lakes, store: Engine) -> None:
+def test_only_what_needs_a_decision_is_looked_at(
+    desk: LeaderHarness, lakes: LakeRows, store: Engine
+) -> None:
     for number in range(50):
         lakes.table(f"idle-{number}")
     busy = lakes.table("busy", T.PLANNING)
 
-    assert Recovering(desk.clock).keys(store) == [busy]
+    assert RecoveryPass(desk.clock).keys(store) == [busy]
 
 
 def test_every_ended_process_is_left_as_it_ended() -> None:

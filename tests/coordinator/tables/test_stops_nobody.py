@@ -7,38 +7,37 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from headrace.coordinator.metrics import Metrics
-from headrace.coordinator.options import TableOptions
-from headrace.coordinator.tables import payloads
+from headrace.coordinator.context import Metrics, TableOptions
 from headrace.coordinator.tables import processes as running
-from headrace.coordinator.tables.catalogs import Catalogs
-from headrace.coordinator.tables.tending import Tables
+from headrace.coordinator.tables import tasks
+from headrace.coordinator.tables.catalogs import CatalogReconciler
+from headrace.coordinator.tables.controller import TableController
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import Lane, TaskKind, TaskStatus
-from headrace.protocol.tables import Evaluated, EvaluatePayload
-from headrace.store.engine import writing
-from headrace.store.table_schema import lake_tables
-from headrace.store.table_schema import processes as process_rows
-from headrace.store.task_rows import OfTable
-from tests.coordinator.desk import Desk
-from tests.coordinator.tables.rounds import Rounds, looked
-from tests.coordinator.tables.stand import Bench
+from headrace.protocol.tables import EvaluatePayload, EvaluationResult
+from headrace.store.core.engine import writing
+from headrace.store.tables.schema import lake_tables
+from headrace.store.tables.schema import processes as process_rows
+from headrace.store.tasks.tasks import OfTable
+from tests.coordinator.leader_harness import LeaderHarness
+from tests.coordinator.tables.process_harness import ProcessHarness
+from tests.coordinator.tables.table_harness import TableHarness, looked
 
 T, S = TableStatus, TaskStatus
 
 
-def one_pass(desk: Desk) -> None:
+def one_pass(desk: LeaderHarness) -> None:
     options = TableOptions()
-    Tables(desk.store, desk.clock, desk.ids, Metrics(), options).run(desk.term)
+    TableController(desk.store, desk.clock, desk.ids, Metrics(), options).run(desk.term)
 
 
-def _break(desk: Desk, rows: Any, row_id: str, **values: Any) -> None:
+def _break(desk: LeaderHarness, rows: Any, row_id: str, **values: Any) -> None:
     with writing(desk.store) as conn:
         conn.execute(update(rows).where(rows.c.id == row_id).values(**values))
 
 
 @pytest.mark.req("T6")
-def test_a_broken_row_of_a_table_that_is_planned_stops_no_other(bench: Bench) -> None:
+def test_a_broken_row_of_a_table_that_is_planned_stops_no_other(bench: ProcessHarness) -> None:
     desk = bench.desk
     broken = bench.lakes.table("broken", T.PLANNING, task_id="plan-1")
     bench.lakes.task("plan-1", TaskKind.PLAN, S.ACKED, OfTable(broken))
@@ -50,7 +49,7 @@ def test_a_broken_row_of_a_table_that_is_planned_stops_no_other(bench: Bench) ->
 
 
 @pytest.mark.req("T6")
-def test_a_broken_row_of_a_process_stops_no_table(bench: Bench) -> None:
+def test_a_broken_row_of_a_process_stops_no_table(bench: ProcessHarness) -> None:
     desk = bench.desk
     other = bench.lakes.table("broken", T.MINOR_OPTIMIZING)
     process = bench.lakes.process(other, rewrites=[S.PLANNED])
@@ -64,12 +63,12 @@ def test_a_broken_row_of_a_process_stops_no_table(bench: Bench) -> None:
 
 @pytest.mark.req("T6")
 def test_a_loop_that_finds_nothing_to_look_at_stops_no_other(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: ProcessHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object) -> list[str]:
         raise ValueError("a row that can't be read")
 
-    monkeypatch.setattr(Catalogs, "keys", broken)
+    monkeypatch.setattr(CatalogReconciler, "keys", broken)
 
     one_pass(bench.desk)
 
@@ -77,10 +76,10 @@ def test_a_loop_that_finds_nothing_to_look_at_stops_no_other(
 
 
 def test_tables_with_many_clocks_share_no_evaluation(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payloads, "CLOCKS_PER_EVALUATION_MAX", 25)
-    rounds, clocks = Rounds(desk), {f"0/p={n}": [None, None, None, 1] for n in range(10)}
+    monkeypatch.setattr(tasks, "CLOCKS_PER_EVALUATION_MAX", 25)
+    rounds, clocks = TableHarness(desk), {f"0/p={n}": [None, None, None, 1] for n in range(10)}
     ids = {rounds.lakes.table(f"t{n}", due_at_ms=n, clocks=clocks) for n in range(5)}
     seen: list[list[str]] = []
 
@@ -90,7 +89,7 @@ def test_tables_with_many_clocks_share_no_evaluation(
             told = EvaluatePayload.model_validate(given.payload)
             seen.append([each.table.id for each in told.tables])
             looked_at = tuple(looked(each.table.id) for each in told.tables)
-            rounds.succeed(given, Evaluated(tables=looked_at))
+            rounds.succeed(given, EvaluationResult(tables=looked_at))
 
     assert [len(each) for each in seen] == [2, 2, 1]
     assert {one for each in seen for one in each} == ids
@@ -98,10 +97,10 @@ def test_tables_with_many_clocks_share_no_evaluation(
 
 
 def test_an_evaluation_told_again_speaks_of_the_same_tables(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(payloads, "CLOCKS_PER_EVALUATION_MAX", 15)
-    rounds, clocks = Rounds(desk), {f"0/p={n}": [None, None, None, 1] for n in range(10)}
+    monkeypatch.setattr(tasks, "CLOCKS_PER_EVALUATION_MAX", 15)
+    rounds, clocks = TableHarness(desk), {f"0/p={n}": [None, None, None, 1] for n in range(10)}
     for n in range(3):
         rounds.lakes.table(f"t{n}", due_at_ms=n, clocks=clocks)
     rounds.run(rounds.evaluations)
@@ -114,13 +113,13 @@ def test_an_evaluation_told_again_speaks_of_the_same_tables(
 
 @pytest.mark.req("T6")
 def test_more_processes_than_a_pass_looks_at_have_their_turn_in_the_next(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: ProcessHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(running, "RUNNING_MAX", 2)
     lakes = bench.lakes
     tables = [lakes.table(f"t{n}", T.MINOR_OPTIMIZING) for n in range(5)]
     made = [lakes.process(table, rewrites=[S.PLANNED]) for table in tables]
-    loop = running.Processes(bench.desk.clock)
+    loop = running.ProcessReconciler(bench.desk.clock)
 
     passes = [loop.keys(bench.desk.store) for _ in range(3)]
 

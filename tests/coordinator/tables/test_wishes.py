@@ -4,31 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.coordinator.reconcile.loop import run_once
+from headrace.coordinator.context import run_once
 from headrace.coordinator.tables.commands import TableCommands
-from headrace.coordinator.tables.turns import Turns
+from headrace.coordinator.tables.plan_scheduler import PlanScheduler
 from headrace.model.tables.schedule import SchedulingPolicy
 from headrace.model.tables.status import OptimizingType, TableStatus
 from headrace.model.task import TaskKind
-from tests.coordinator.tables.lakes import a_plan
-from tests.coordinator.tables.stand import Bench
+from tests.coordinator.tables.lake_rows import a_plan
+from tests.coordinator.tables.process_harness import ProcessHarness
 
 T, Kind = TableStatus, OptimizingType
 NAME = "headrace.db.t"
 
 
 @pytest.fixture
-def commands(bench: Bench) -> TableCommands:
+def commands(bench: ProcessHarness) -> TableCommands:
     return TableCommands(bench.desk.store, bench.desk.clock, bench.desk.ids)
 
 
-def take_turns(bench: Bench) -> None:
-    loop = Turns(bench.desk.clock, bench.desk.ids, policy=SchedulingPolicy.QUOTA)
+def take_turns(bench: ProcessHarness) -> None:
+    loop = PlanScheduler(bench.desk.clock, bench.desk.ids, policy=SchedulingPolicy.QUOTA)
     run_once(bench.desk.store, bench.desk.term, loop, loop.keys(bench.desk.store))
 
 
 def test_what_is_asked_for_while_a_table_is_planned_is_done_after_it(
-    bench: Bench, commands: TableCommands
+    bench: ProcessHarness, commands: TableCommands
 ) -> None:
     bench.begin()
     given = bench.take_one(TaskKind.PLAN)
@@ -47,7 +47,7 @@ def test_what_is_asked_for_while_a_table_is_planned_is_done_after_it(
 
 
 def test_a_plan_of_nothing_does_not_answer_who_asked_for_more(
-    bench: Bench, commands: TableCommands
+    bench: ProcessHarness, commands: TableCommands
 ) -> None:
     bench.begin()
     given = bench.take_one(TaskKind.PLAN)
@@ -58,7 +58,9 @@ def test_a_plan_of_nothing_does_not_answer_who_asked_for_more(
     assert (bench.status().status, bench.status().wanted_type) == (T.IDLE, Kind.FULL)
 
 
-def test_a_wish_that_was_planned_for_is_granted(bench: Bench, commands: TableCommands) -> None:
+def test_a_wish_that_was_planned_for_is_granted(
+    bench: ProcessHarness, commands: TableCommands
+) -> None:
     commands.optimize(NAME, Kind.FULL)
     take_turns(bench)
 
@@ -68,7 +70,7 @@ def test_a_wish_that_was_planned_for_is_granted(bench: Bench, commands: TableCom
 
 
 def test_what_is_canceled_while_it_is_planned_is_not_done(
-    bench: Bench, commands: TableCommands
+    bench: ProcessHarness, commands: TableCommands
 ) -> None:
     commands.optimize(NAME, Kind.FULL)
     take_turns(bench)

@@ -1,4 +1,4 @@
-"""/health, /metrics: how this coordinator and its cluster stand."""
+"""/health and /metrics: how this coordinator and its cluster stand."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Gauge, gen
 from sqlalchemy import Connection
 
 from headrace import __version__
-from headrace.api.group_metrics import count_groups
+from headrace.api.group_views import count_groups
 from headrace.api.routes.jobs import Served
+from headrace.client.views import Health
 from headrace.coordinator.service import Coordinator
-from headrace.model.cleanup import CleanupStep
+from headrace.model.jobs.epoch import CleanupStep
 from headrace.model.tables.status import ProcessStatus, TableStatus
-from headrace.store import census, cleanups, lake, lake_lists, processes
-from headrace.store.engine import reading
-from headrace.views import Health
+from headrace.store import lookups
+from headrace.store.core.engine import reading
+from headrace.store.jobs import cleanups
+from headrace.store.tables import lake_tables, processes
 
 PIPELINES_COUNTED_MAX = 1000  # in one answer, of the newest jobs
 
@@ -56,27 +58,27 @@ def metrics(coordinator: Coordinator = Served) -> Response:
 
     The latter is built for each request: two at once would see each other's half.
     """
-    now = CollectorRegistry()
+    registry = CollectorRegistry()
     with reading(coordinator.engine) as conn:
         for name, doc, label, counts in (
-            ("jobs", "Jobs that have not ended", "status", census.jobs_by_status(conn)),
-            ("history", "Runs that ended", "status", census.history_by_status(conn)),
-            ("tasks", "Tasks in the store", "status", census.tasks_by_status(conn)),
-            ("workers", "Registered workers", "group", census.workers_by_group(conn)),
+            ("jobs", "Jobs that have not ended", "status", lookups.jobs_by_status(conn)),
+            ("history", "Runs that ended", "status", lookups.history_by_status(conn)),
+            ("tasks", "Tasks in the store", "status", lookups.tasks_by_status(conn)),
+            ("workers", "Registered workers", "group", lookups.workers_by_group(conn)),
         ):
-            gauge = Gauge(f"headrace_{name}", doc, [label], registry=now)
+            gauge = Gauge(f"headrace_{name}", doc, [label], registry=registry)
             for value, count in counts.items():
                 gauge.labels(value).set(count)
-        _count_rows(now, census.rows_by_plugin(conn, most=PIPELINES_COUNTED_MAX))
-        _count_cleanups(now, cleanups.counts(conn))
-        _count_tables(now, conn)
-        count_groups(now, conn, coordinator)
-    text = generate_latest(coordinator.metrics.registry) + generate_latest(now)
+        _count_rows(registry, lookups.rows_by_plugin(conn, most=PIPELINES_COUNTED_MAX))
+        _count_cleanups(registry, cleanups.counts(conn))
+        _count_tables(registry, conn)
+        count_groups(registry, conn, coordinator)
+    text = generate_latest(coordinator.metrics.registry) + generate_latest(registry)
     return Response(text, media_type=CONTENT_TYPE_LATEST)
 
 
-def _count_rows(registry: CollectorRegistry, counted: Sequence[census.Counted]) -> None:
-    """As the store has them: they go on where another coordinator leads, and end with the job."""
+def _count_rows(registry: CollectorRegistry, counted: Sequence[lookups.RowsCounted]) -> None:
+    """Gauges from the store, no counters: they go on under another leader, and end with the job."""
     labels = ["job", "pipeline"]
     read = Gauge(
         "headrace_rows_read",
@@ -90,16 +92,16 @@ def _count_rows(registry: CollectorRegistry, counted: Sequence[census.Counted]) 
         [*labels, "sink"],
         registry=registry,
     )
-    for one in counted:
-        for gauge, rows in ((read, one.read), (written, one.written)):
+    for pipeline_rows in counted:
+        for gauge, rows in ((read, pipeline_rows.read), (written, pipeline_rows.written)):
             for name, count in rows.items():
-                gauge.labels(one.job, one.pipeline, name).set(count)
+                gauge.labels(pipeline_rows.job, pipeline_rows.pipeline, name).set(count)
 
 
 def _count_cleanups(
     registry: CollectorRegistry, counts: Mapping[tuple[CleanupStep, bool], int]
 ) -> None:
-    """Also of a step that nobody waits for: an alarm needs the zero to know that it is over."""
+    """Also steps with a count of zero: an alarm needs the zero to know that it is over."""
     doc = "Ended jobs of which something is to be deleted"
     gauge = Gauge("headrace_cleanups", doc, ["step", "failing"], registry=registry)
     for step, failing in itertools.product(CleanupStep, (False, True)):
@@ -107,8 +109,8 @@ def _count_cleanups(
 
 
 def _count_tables(registry: CollectorRegistry, conn: Connection) -> None:
-    """Every status, also one that nobody is in."""
-    tables = {status.value: 0 for status in TableStatus} | _by_text(lake.counts(conn))
+    """Every status, also those with a count of zero."""
+    tables = {status.value: 0 for status in TableStatus} | _by_text(lake_tables.counts(conn))
     kept = {status.value: 0 for status in ProcessStatus} | _by_text(processes.counts(conn))
     for name, doc, counts in (
         ("tables", "Lake tables by where their optimizing stands", tables),
@@ -121,17 +123,17 @@ def _count_tables(registry: CollectorRegistry, conn: Connection) -> None:
         (
             "processes_settling",
             "Processes whose table is asked whether their commit has landed",
-            lake_lists.settling(conn),
+            lake_tables.count_settling(conn),
         ),
         (
             "processes_leftovers",
             "Processes that ended, and whose staged files are to be deleted",
-            lake_lists.leftovers(conn),
+            lake_tables.count_leftovers(conn),
         ),
     ):
         Gauge(f"headrace_{name}", doc, registry=registry).set(count)
     gauge = Gauge("headrace_catalogs", "Catalogs", ["failing"], registry=registry)
-    by_failing = lake_lists.catalogs_by_failing(conn)
+    by_failing = lake_tables.catalogs_by_failing(conn)
     for failing in (False, True):
         gauge.labels(str(failing).lower()).set(by_failing.get(failing, 0))
 

@@ -1,3 +1,3 @@
-"""Any database with a JDBC driver, as a source and as a sink that commits exactly once."""
+"""Connectors for databases with a JDBC driver: a source, and a sink that commits exactly once."""
 
 from __future__ import annotations

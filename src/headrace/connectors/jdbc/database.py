@@ -1,7 +1,8 @@
-"""A database, spoken to through the JVM that Spark runs in: the driver the rows go through.
+"""A database and its JDBC connections, opened in Spark's JVM by the same driver as for rows.
 
-One driver, one URL and one set of properties for rows and control statements alike, so that what
-can be written can be committed, whatever the database (docs/adr: the JDBC sink).
+There is one driver, one URL and one set of properties for rows and control statements alike, so
+that what can be written can be committed, whatever the database (docs/adr: the JDBC sink).
+`database_of` reads them from the options that the source and the sink share.
 """
 
 from __future__ import annotations
@@ -9,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
 from headrace.connectors.jdbc.dialect import Dialect, dialect_of
 from headrace.errors import HeadraceError, Refused, Unavailable
-from headrace.formats.iceberg.jvm import CAUSES_MAX, JAVA_ERRORS, java_exception, jvm
-from headrace.formats.spark_errors import is_permanent
 from headrace.logs import is_secret
 from headrace.model.text import shortened
+from headrace.spark.errors import is_permanent
+from headrace.spark.jvm import CAUSES_MAX, JAVA_ERRORS, java_exception, jvm
 
 CONNECT_TIMEOUT_S = 30
-STATEMENT_TIMEOUT_S = 3600  # of one control statement, the move of an epoch's rows among them
+STATEMENT_TIMEOUT_S = 3600  # for one control statement; the move of an epoch's rows is one
 MESSAGE_CHARACTERS_MAX = 300
 REDACTED = "******"
 _SQL_EXCEPTION = "java.sql.SQLException"
@@ -33,9 +34,9 @@ Value = str | int | None
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Where it is and how to get in. Never shown as a whole: `str()` has no secrets."""
+    """The address of a database and its credentials. `str()` and `repr()` show no secrets."""
 
-    plugin: str  # "sink Jdbc-1", for people
+    plugin: str  # shown to people: "sink Jdbc-1"
     url: str = field(repr=False)
     driver: str
     user: str | None = None
@@ -49,55 +50,55 @@ class Database:
         return dialect_of(self.url)
 
     def __str__(self) -> str:
-        """The URL without what may be secret: parameters, and whatever stands before an @."""
+        """The URL without what may be secret: its parameters, and whatever stands before an @."""
         head, _, rest = self.url.partition("?")[0].partition("//")
         return f"{head}//{rest.rpartition('@')[2]}" if rest else head
 
     def properties(self) -> dict[str, str]:
-        """Of a connection. The user's own come last, and win."""
-        made = dict(self.dialect.properties())
-        made |= dict.fromkeys(("connectTimeout", "loginTimeout"), str(self.connect_timeout_s))
-        made |= self.extra
+        """The properties of a connection. The user's own override ours."""
+        merged = dict(self.dialect.properties())
+        merged |= dict.fromkeys(("connectTimeout", "loginTimeout"), str(self.connect_timeout_s))
+        merged |= self.extra
         if self.user is not None:
-            made["user"] = self.user
+            merged["user"] = self.user
         if self.password is not None:
-            made["password"] = self.password
-        return made
+            merged["password"] = self.password
+        return merged
 
     def secrets(self) -> Sequence[str]:
-        """Every value that nobody should read, the longest first: one may be a part of another."""
+        """Every secret value, the longest first, since one may be a part of another."""
         place, _, query = self.url.partition("?")
-        given = [self.password, *(value for key, value in self.extra.items() if is_secret(key))]
+        values = [self.password, *(value for key, value in self.extra.items() if is_secret(key))]
         parameters = (each.partition("=") for each in query.split("&"))
         in_url = [value for key, _, value in parameters if is_secret(key)]
         in_url.append(place.partition("//")[2].rpartition("@")[0].partition(":")[2])
-        given += [*in_url, *map(unquote, in_url)]
-        return sorted({value for value in given if value}, key=len, reverse=True)
+        values += [*in_url, *map(unquote, in_url)]
+        return sorted({value for value in values if value}, key=len, reverse=True)
 
     def spark_options(self) -> dict[str, str]:
         return {**self.properties(), "url": self.url, "driver": self.driver}
 
     def failed(
-        self, session: SparkSession, error: Exception, *, doing: str, found: str | None = None
+        self, session: SparkSession, error: Exception, *, doing: str, detail: str | None = None
     ) -> HeadraceError:
-        """The error to raise: in one line, without secrets, and by whether it may pass.
+        """The error to raise: one line without secrets; `Unavailable` if a retry may help.
 
-        `found`: what is known beyond the words of the database.
+        `detail`: what is known beyond the database's own message.
         """
-        state, said = told(session, error)
-        if found:
-            said = f"{found} ({said})"
+        state, message = sql_state_and_message(session, error)
+        if detail:
+            message = f"{detail} ({message})"
         for secret in self.secrets():
-            said = said.replace(secret, REDACTED)
-        text = f"{self.plugin}: {self}: {doing}: {said}"
+            message = message.replace(secret, REDACTED)
+        text = f"{self.plugin}: {self}: {doing}: {message}"
         return Refused(text) if is_permanent(state) else Unavailable(text)
 
 
-def told(session: SparkSession, error: Exception) -> tuple[str | None, str]:
-    """The SQLSTATE and first line of what the database said last; no state when it was silent."""
-    found = sql_exception(session, error)
-    if found is not None:
-        return found.getSQLState(), _first_line(str(found.getMessage()))
+def sql_state_and_message(session: SparkSession, error: Exception) -> tuple[str | None, str]:
+    """The SQLSTATE and first line of the innermost error; no state if the database sent none."""
+    innermost = sql_exception(session, error)
+    if innermost is not None:
+        return innermost.getSQLState(), _first_line(str(innermost.getMessage()))
     if not isinstance(error, JAVA_ERRORS):
         return None, _first_line(str(error))
     cause = java_exception(error)
@@ -109,34 +110,34 @@ def sql_exception(session: SparkSession, error: Exception) -> Any:
     if not isinstance(error, JAVA_ERRORS):
         return None
     kind = jvm(session).java.lang.Class.forName(_SQL_EXCEPTION)
-    found: Any = None
+    innermost: Any = None
     cause: Any = java_exception(error)
     for _ in range(CAUSES_MAX):
         if cause is None:
             break
         following = None
         if kind.isInstance(cause):
-            found = cause
-            following = cause.getNextException()  # of a batch: what happened to its row
+            innermost = cause
+            following = cause.getNextException()  # in a batch, the error of the row
         cause = following if following is not None else cause.getCause()
-    return found
+    return innermost
 
 
 def _first_line(text: str) -> str:
-    """With its detail, if there is one: that has the column and the value."""
+    """The first line of a message, with its detail, which names the column and the value."""
     first, *more = text.strip().splitlines() or [""]
     details = [line.strip() for line in more if line.strip().startswith("Detail: ")]
     return shortened(" ".join([first, *details[:1]]), MESSAGE_CHARACTERS_MAX)
 
 
 class Connection:
-    """One JDBC connection; statements take their values bound."""
+    """One JDBC connection; values are bound to statements."""
 
     def __init__(self, session: SparkSession, java: Any, timeout_s: int) -> None:
         self.session, self.java, self._timeout_s = session, java, timeout_s
 
     def run(self, statement: str, *values: Value) -> int:
-        """The number of rows it changed."""
+        """Run a statement; returns the number of rows it changed."""
         prepared = self._bound(statement, values)
         try:
             return int(prepared.executeUpdate())
@@ -144,24 +145,24 @@ class Connection:
             prepared.close()
 
     def execute(self, statement: str) -> None:
-        """As it is written: a `?` in it is no place for a value."""
-        made = self.java.createStatement()
-        made.setQueryTimeout(self._timeout_s)
+        """Run a statement as it is written: a `?` in it is no placeholder."""
+        java_statement = self.java.createStatement()
+        java_statement.setQueryTimeout(self._timeout_s)
         try:
-            made.execute(statement)
+            java_statement.execute(statement)
         finally:
-            made.close()
+            java_statement.close()
 
     def rows(self, statement: str, *values: Value) -> list[tuple[str | None, ...]]:
-        """Every value as a text. For a few rows: each one costs calls to the JVM."""
+        """The rows of a query, every value as a text. For few rows: each costs calls to the JVM."""
         prepared = self._bound(statement, values)
         try:
             result = prepared.executeQuery()
             width = int(result.getMetaData().getColumnCount())
-            found: list[tuple[str | None, ...]] = []
+            texts: list[tuple[str | None, ...]] = []
             while result.next():
-                found.append(tuple(result.getString(index + 1) for index in range(width)))
-            return found
+                texts.append(tuple(result.getString(index + 1) for index in range(width)))
+            return texts
         finally:
             prepared.close()
 
@@ -182,7 +183,7 @@ class Connection:
 def connected(
     session: SparkSession, database: Database, *, doing: str, timeout_s: int | None = None
 ) -> Generator[Connection]:
-    """A connection that commits each statement by itself. Every JVM error leaves as ours."""
+    """A connection in autocommit mode. Every JVM error is raised as one of ours."""
     try:
         java = _open(session, database)
         try:
@@ -195,7 +196,7 @@ def connected(
 
 @contextmanager
 def transaction(connection: Connection) -> Generator[None]:
-    """All or nothing. An error of the commit itself leaves open whether it landed."""
+    """Commit all statements or none. After an error of the commit itself either is possible."""
     java = connection.java
     java.setTransactionIsolation(_READ_COMMITTED)
     java.setAutoCommit(False)
@@ -222,11 +223,36 @@ def _open(session: SparkSession, database: Database) -> Any:
     properties = java.java.util.Properties()
     for key, value in database.properties().items():
         properties.setProperty(key, value)
-    made = driver.connect(database.url, properties)
-    if made is None:
+    connection = driver.connect(database.url, properties)
+    if connection is None:
         raise Refused(f"{database.plugin}: {database.driver} does not understand {database}")
     for statement in database.dialect.begin():
-        prepared = made.prepareStatement(statement)
+        prepared = connection.prepareStatement(statement)
         prepared.execute()
         prepared.close()
-    return made
+    return connection
+
+
+def database_of(plugin: str, options: Mapping[str, Any]) -> Database:
+    """The database that the options name. `plugin` is shown to people, such as "sink Jdbc-1"."""
+    url = str(options.get("url") or "")
+    try:
+        dialect = dialect_of(url)
+    except Refused as refused:
+        raise Refused(f"{plugin}: {refused}") from None
+    properties = cast("Mapping[str, Any]", options.get("properties") or {})
+    timeout_s = int(options.get("transaction_timeout_sec") or -1)
+    return Database(
+        plugin=plugin,
+        url=url,
+        driver=str(options.get("driver") or dialect.driver),
+        user=_optional_text(options.get("user")),
+        password=_optional_text(options.get("password")),
+        extra={key: str(value) for key, value in properties.items()},
+        connect_timeout_s=int(options.get("connection_check_timeout_sec") or 30),
+        statement_timeout_s=timeout_s if timeout_s > 0 else STATEMENT_TIMEOUT_S,
+    )
+
+
+def _optional_text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,27 +1,41 @@
-"""What differs between databases, as SQL texts. Pure: nothing here opens a connection.
+"""What differs between databases, as SQL texts, and the names of tables. Pure: opens no connection.
 
 Identifiers are quoted here and nowhere else; values are bound by whoever runs the statement. A
 further database is a further class, and an entry in `_DIALECTS`.
+
+The name of a stage table is a hash, because what it stands for (incarnation, pipeline, sink, epoch,
+execution) is longer than the 63 bytes a name may have. All stage tables of an epoch share a prefix,
+so that a sweep finds them whichever execution made them.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import types as spark
 
-from headrace.connectors.jdbc.names import TableName
 from headrace.errors import Refused
 from headrace.jobfile.plugins.jdbc import DATABASES
+from headrace.model.jobs.epoch import CommitAt
 
-# Of a stage table, beside the columns of its rows: which Spark task wrote them.
+MARKS = "headrace_commits"
+NAME_BYTES_MAX = 63  # PostgreSQL silently truncates longer names
+STAGE = "headrace_stage_"
+_EPOCH_BYTES, _EXECUTION_BYTES = 16, 6
+_QUOTED, _PLAIN = r'"(?P<quoted>(?:[^"]|"")+)"', r'(?P<plain>[^".]+)'
+_PART = re.compile(f"{_QUOTED}|{_PLAIN}")
+_ANY = r'(?:"(?:[^"]|"")+"|[^".]+)'
+_DOTTED = re.compile(rf"{_ANY}(?:\.{_ANY})*")
+# Further columns of a stage table: which Spark task wrote a row.
 PARTITION, ATTEMPT = "headrace_partition", "headrace_attempt"
-IDLE_IN_TRANSACTION_MAX_S = 60  # a paused committer must not keep its successor waiting for ever
-TCP_TIMEOUT_S = 3660  # of a connection's longest silence; above the longest statement
-# Of the list of aborted epochs in a mark. Some hundreds of them: whoever could still ask for an
-# older one has failed as many times since.
+IDLE_IN_TRANSACTION_MAX_S = 60  # a paused committer must not block its successor for ever
+TCP_TIMEOUT_S = 3660  # the longest silence of a connection; above the statement timeout
+# Length of the list of aborted epochs in a mark, which is some hundreds of them: an execution that
+# could still ask for an older one has failed as many times since.
 ABORTED_CHARACTERS_MAX = 4_000
 MARK_COLUMNS = (
     "incarnation",
@@ -37,6 +51,19 @@ MARK_COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
+class TableName:
+    schema: str | None  # None: the default schema of the connection
+    table: str
+
+    def __str__(self) -> str:
+        return self.table if self.schema is None else f"{self.schema}.{self.table}"
+
+    def beside(self, table: str) -> TableName:
+        """Another table of the same schema."""
+        return TableName(self.schema, table)
+
+
+@dataclass(frozen=True, slots=True)
 class NewColumn:
     name: str
     type: spark.DataType
@@ -45,14 +72,14 @@ class NewColumn:
 class Dialect(Protocol):
     name: str
     driver: str
-    fetch_size: int  # rows, where the driver's own default would take all at once
+    fetch_size: int  # rows; the driver's own default may be to fetch all at once
 
     def properties(self) -> Mapping[str, str]:
-        """Of every connection; the user's own win."""
+        """Properties of every connection; the user's own override them."""
         ...
 
     def begin(self) -> Sequence[str]:
-        """What a control connection runs before anything else."""
+        """The statements that a control connection runs first."""
         ...
 
     def table(self, name: TableName) -> str: ...
@@ -66,15 +93,15 @@ class Dialect(Protocol):
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str: ...
 
     def create_first_stage(self, stage: TableName, columns: Sequence[NewColumn]) -> str:
-        """As `create_stage`, for a target that the commit of what is staged will make."""
+        """As `create_stage`, for a target that does not exist before the commit creates it."""
         ...
 
-    def comment(self, table: TableName, said: str) -> str:
-        """Gives a table a comment that drivers tell with its name."""
+    def comment(self, table: TableName, text: str) -> str:
+        """Set the comment of a table, which drivers list with its name."""
         ...
 
     def now_ms(self) -> str:
-        """Gives the database's own time, in epoch milliseconds."""
+        """Select the database's own time, in epoch milliseconds."""
         ...
 
     def create_marks(self, marks: TableName) -> str: ...
@@ -82,12 +109,12 @@ class Dialect(Protocol):
     def raise_mark(self, marks: TableName) -> str:
         """Takes MARK_COLUMNS; changes no row when the mark is at the epoch or above it (E1).
 
-        `aborted_epochs` is added to what the mark has.
+        `aborted_epochs` is appended to the list that the mark has.
         """
         ...
 
     def read_mark(self, marks: TableName) -> str:
-        """Takes incarnation, pipeline and sink; gives MARK_COLUMNS."""
+        """Takes incarnation, pipeline and sink; selects MARK_COLUMNS."""
         ...
 
     def forget_mark(self, marks: TableName) -> str:
@@ -95,11 +122,11 @@ class Dialect(Protocol):
         ...
 
     def marks_touched(self, marks: TableName) -> str:
-        """Gives each incarnation, and when a mark of it was last raised, in epoch milliseconds."""
+        """Select each incarnation, and when a mark of it was last raised, in epoch milliseconds."""
         ...
 
     def forget_marks(self, marks: TableName) -> str:
-        """Takes an incarnation, and epoch milliseconds since when no mark of it was raised."""
+        """Takes an incarnation, and epoch milliseconds: marks raised before then are deleted."""
         ...
 
     def move(
@@ -113,18 +140,18 @@ class Dialect(Protocol):
     def drop(self, table: TableName) -> str: ...
 
     def empty(self, table: TableName) -> str:
-        """Takes all rows away, as a part of its transaction."""
+        """Delete all rows, as a part of the transaction."""
         ...
 
     def some_row(self, table: TableName) -> str:
-        """Gives one row when there is any."""
+        """Select one row, if there is any."""
         ...
 
 
 class PostgreSQL:
     name = "PostgreSQL"
     driver = "org.postgresql.Driver"
-    fetch_size = 10_000  # 0 would read a whole table into memory
+    fetch_size = 10_000  # 0 would read the whole table into memory
 
     _TYPES: Mapping[type[spark.DataType], str] = {
         spark.StringType: "text",
@@ -143,11 +170,11 @@ class PostgreSQL:
 
     def properties(self) -> Mapping[str, str]:
         return {
-            "reWriteBatchedInserts": "true",  # about twice as fast
+            "reWriteBatchedInserts": "true",  # makes inserts about twice as fast
             "tcpKeepAlive": "true",
             "socketTimeout": str(TCP_TIMEOUT_S),
             "ApplicationName": "headrace",
-            "options": "-c synchronous_commit=on",  # what is staged outlives the server's crash
+            "options": "-c synchronous_commit=on",  # staged rows survive a crash of the server
         }
 
     def begin(self) -> Sequence[str]:
@@ -172,7 +199,7 @@ class PostgreSQL:
         return f"CREATE TABLE IF NOT EXISTS {self.table(name)} ({', '.join(parts)})"
 
     def create_stage(self, stage: TableName, target: TableName, columns: Sequence[str]) -> str:
-        # The target's own types, so that rows it could not take fail while they are staged.
+        # It has the target's own types, so that rows which do not fit fail while they are staged.
         return (
             f"CREATE TABLE {self.table(stage)} AS SELECT {self.columns(columns)}, "  # noqa: S608
             f"CAST(0 AS integer) AS {PARTITION}, CAST(0 AS bigint) AS {ATTEMPT} "
@@ -184,9 +211,9 @@ class PostgreSQL:
         parts += [f"{PARTITION} integer", f"{ATTEMPT} bigint"]
         return f"CREATE TABLE {self.table(stage)} ({', '.join(parts)})"
 
-    def comment(self, table: TableName, said: str) -> str:
-        text = said.replace("'", "''")
-        return f"COMMENT ON TABLE {self.table(table)} IS '{text}'"
+    def comment(self, table: TableName, text: str) -> str:
+        escaped = text.replace("'", "''")
+        return f"COMMENT ON TABLE {self.table(table)} IS '{escaped}'"
 
     def now_ms(self) -> str:
         return f"SELECT {_epoch_ms('current_timestamp')}"
@@ -247,7 +274,7 @@ class PostgreSQL:
         columns: Sequence[str],
         attempts: Sequence[int],
     ) -> str:
-        # Whole numbers that Spark gave out: ten thousand of them are more than can be bound.
+        # Integers from Spark. They are not bound: there may be ten thousand, more than can be.
         listed = ", ".join(str(int(attempt)) for attempt in attempts)
         names = self.columns(columns)
         return (
@@ -259,22 +286,22 @@ class PostgreSQL:
         return f"DROP TABLE IF EXISTS {self.table(table)}"
 
     def empty(self, table: TableName) -> str:
-        # In PostgreSQL it is undone with its transaction, as DELETE is; and takes no time and
-        # leaves no dead rows, however large the table.
+        # In PostgreSQL TRUNCATE is rolled back with its transaction, as DELETE is. It takes no time
+        # and leaves no dead rows, however large the table.
         return f"TRUNCATE TABLE {self.table(table)}"
 
     def some_row(self, table: TableName) -> str:
         return f"SELECT 1 FROM {self.table(table)} LIMIT 1"  # noqa: S608
 
     def _type(self, column: NewColumn) -> str:
-        of = column.type
-        if isinstance(of, spark.DecimalType):
-            return f"numeric({of.precision}, {of.scale})"
-        inner = of.elementType if isinstance(of, spark.ArrayType) else of
+        data_type = column.type
+        if isinstance(data_type, spark.DecimalType):
+            return f"numeric({data_type.precision}, {data_type.scale})"
+        inner = data_type.elementType if isinstance(data_type, spark.ArrayType) else data_type
         if type(inner) in self._TYPES:
-            return self._TYPES[type(inner)] + ("[]" if inner is not of else "")
+            return self._TYPES[type(inner)] + ("[]" if inner is not data_type else "")
         raise Refused(
-            f"column {column.name} is of type {of.simpleString()}, which has no place in "
+            f"column {column.name} is of type {data_type.simpleString()}, which has no place in "
             "a table of PostgreSQL; turn it into a text in a transform, or make the table yourself"
         )
 
@@ -299,3 +326,35 @@ def dialect_of(url: str) -> Dialect:
     raise Refused(
         "option 'url' must begin with jdbc:postgresql: so far; other databases are not built yet"
     )
+
+
+def parts_of(text: str) -> list[str]:
+    """The parts of `a.b` or `"a"."b"`; a quoted part may hold dots. Raises `Refused`."""
+    if not _DOTTED.fullmatch(text) or "\0" in text:
+        raise Refused(f"{text!r} is no name of a table; write table, schema.table, or quote a part")
+    parts: list[str] = []
+    for match in _PART.finditer(text):
+        quoted = match["quoted"]
+        parts.append(quoted.replace('""', '"') if quoted is not None else match["plain"].strip())
+    if not all(parts):
+        raise Refused(f"{text!r} is no name of a table: a part of it is empty")
+    return parts
+
+
+def stage_prefix(at: CommitAt) -> str:
+    """The prefix of this epoch's stage tables, whichever execution made them."""
+    epoch_at = at.epoch_at
+    key = _digest(
+        _EPOCH_BYTES, epoch_at.incarnation, str(epoch_at.pipeline), at.sink, str(epoch_at.epoch)
+    )
+    return f"{STAGE}{key}_"
+
+
+def stage_name(at: CommitAt) -> str:
+    return stage_prefix(at) + _digest(_EXECUTION_BYTES, at.execution)
+
+
+def _digest(size: int, *parts: str) -> str:
+    # Each part has its length in front, so that ("a", "bc") and ("ab", "c") differ.
+    text = "".join(f"{len(part)}:{part}" for part in parts)
+    return hashlib.blake2b(text.encode(), digest_size=size).hexdigest()

@@ -1,7 +1,7 @@
-"""Jdbc, as a sink: exactly once, whatever `is_exactly_once` says, since it costs little.
+"""The Jdbc sink: exactly once, whatever `is_exactly_once` says, since it costs little.
 
-Rows are staged in a table beside the target; one transaction of the database moves them and
-raises the pipeline's mark in `headrace_commits` (commit.py). Save modes: opening.py.
+Rows are staged in a table beside the target; one transaction of the database moves them and raises
+the pipeline's mark in `headrace_commits`. Save modes are epoch 0 (commit.py has both).
 """
 
 from __future__ import annotations
@@ -22,31 +22,36 @@ from headrace.connectors.connector import (
     check_given_up,
     check_spender,
 )
-from headrace.connectors.jdbc.commit import abort, commit, sweep
-from headrace.connectors.jdbc.database import Connection, connected
-from headrace.connectors.jdbc.forget import forget
-from headrace.connectors.jdbc.insert import Insert, read_insert
-from headrace.connectors.jdbc.names import MARKS, TableName, parts_of
-from headrace.connectors.jdbc.opening import CREATES, Opening, open_target, survey
-from headrace.connectors.jdbc.settings import database_of
-from headrace.connectors.jdbc.spend import SpentBy, look_marked
-from headrace.connectors.jdbc.staging import FirstRows, Handle, stage
-from headrace.connectors.jdbc.strays import forget_strays
+from headrace.connectors.jdbc.commit import (
+    CREATES,
+    DatabaseOpening,
+    abort,
+    commit,
+    look_marked,
+    open_target,
+    survey,
+    sweep,
+)
+from headrace.connectors.jdbc.database import Connection, connected, database_of
+from headrace.connectors.jdbc.dialect import MARKS, TableName, parts_of
+from headrace.connectors.jdbc.forget import forget, forget_strays
+from headrace.connectors.jdbc.stage import NewTable, StageHandle, stage
 from headrace.connectors.jdbc.target import (
+    Insert,
     TargetColumn,
     check_database,
     columns_of,
     create_statement,
     ensure_marks,
-    is_there,
-    located,
-    matched,
+    match_columns,
     new_columns,
+    qualified,
+    read_insert,
+    table_exists,
 )
 from headrace.errors import Refused
-from headrace.jobfile.saving import SchemaMode, opens, schema_mode
-from headrace.model.deadline import Deadline, now
-from headrace.model.epoch import CommitAt, EpochAt
+from headrace.jobfile.option_values import SchemaMode, opens, schema_mode
+from headrace.model.jobs.epoch import CommitAt, Deadline, EpochAt, SpentBy, now
 
 
 class JdbcSink:
@@ -61,16 +66,16 @@ class JdbcSink:
         self._refuse_upserts()
         self._insert = self._read_query()
         self._in_database, self._target = self._read_target()
-        self._committed = setting.has_committed  # from then on the table is there
+        self._committed = setting.has_committed  # from the first commit on the table exists
         self._planned = setting.planned_tables
 
     def read_mark(self, session: SparkSession, at: EpochAt) -> Mark | None:
         with connected(session, self._database, doing="reading the mark") as connection:
-            marks = located(connection, self._target).beside(MARKS)
-            if not is_there(connection, marks):
+            marks = qualified(connection, self._target).beside(MARKS)
+            if not table_exists(connection, marks):
                 return None
-            found = look_marked(connection, self._database, marks, CommitAt(at, self.name))
-        return found and Mark(found[0], aborted=found[1] is SpentBy.ABORT)
+            mark = look_marked(connection, self._database, marks, CommitAt(at, self.name))
+        return mark and Mark(mark[0], aborted=mark[1] is SpentBy.ABORT)
 
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:  # noqa: ARG002
         with connected(session, self._database, doing="looking at the table") as connection:
@@ -78,7 +83,7 @@ class JdbcSink:
             opening = survey(
                 connection,
                 self._database,
-                located(connection, self._target),
+                qualified(connection, self._target),
                 self._new_columns(frame),
                 keys=self._keys(),
                 options=self._options,
@@ -86,7 +91,7 @@ class JdbcSink:
         return opening.model_dump(mode="json")
 
     def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
-        opening = Opening.model_validate(handle)
+        opening = DatabaseOpening.model_validate(handle)
         outcome = open_target(
             session,
             self._database,
@@ -103,11 +108,11 @@ class JdbcSink:
         return Committed(outcome.already, facts)
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
-        committed = self._committed  # before the look: a table that is missing then was dropped
+        committed = self._committed  # read before the table is: if that is missing, it was dropped
         with connected(session, self._database, doing="looking at the table") as connection:
             check_database(connection, self._database, self._in_database)
-            target = located(connection, self._target)
-            columns, first = self._columns(connection, target, frame)
+            target = qualified(connection, self._target)
+            columns, new_table = self._columns(connection, target, frame)
             ensure_marks(connection, self._database, target)
         handle = stage(
             session,
@@ -117,16 +122,16 @@ class JdbcSink:
             CommitAt(at, self.name),
             columns=columns,
             batch_size=int(self._options.get("batch_size") or 1000),
-            first=first,
+            new_table=new_table,
             is_first=not committed,
         )
         return Staged(handle.model_dump(mode="json"), handle.rows)
 
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
-        staged = Handle.model_validate(handle)
+        staged = StageHandle.model_validate(handle)
         if staged.is_first and self._committed:
-            # Staged beside the first rows. Whoever dropped the table since does not want it back
-            # without these: the move is refused.
+            # This was staged beside the first rows. Whoever dropped the table since does not want
+            # it back without those, so it is not created again, and the move is refused.
             staged = staged.model_copy(update={"create": None})
         outcome = commit(
             session,
@@ -143,12 +148,12 @@ class JdbcSink:
             "database": str(self._database),
             "table": str(staged.target_table),
         }
-        if outcome.spent.epoch == at.epoch:  # the mark says it of its own epoch only
+        if outcome.spent.epoch == at.epoch:  # a mark knows the rows of its own epoch only
             facts["rows"] = outcome.spent.rows
         return Committed(outcome.already, facts)
 
     def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:  # noqa: ARG002
-        """Of this execution, too: its rows were moved, and nothing refers to the stage table."""
+        """Drop the epoch's stage tables, also this execution's: the commit has moved its rows."""
         sweep(session, self._database, self._target, CommitAt(at, self.name))
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
@@ -175,34 +180,39 @@ class JdbcSink:
 
     def _columns(
         self, connection: Connection, target: TableName, frame: DataFrame
-    ) -> tuple[Sequence[str], FirstRows | None]:
-        """Where each column goes, and what is needed to make a table that is not there."""
-        found, first = columns_of(connection, target), None
-        if not found:
+    ) -> tuple[Sequence[str], NewTable | None]:
+        """The target column of each column of the rows, and how a missing table is created."""
+        existing, new_table = columns_of(connection, target), None
+        if not existing:
             if schema_mode(self._options) not in CREATES:
                 raise Refused(
                     f"{self._title}: there is no table {target} in {self._database}; make it, or "
                     f"set schema_save_mode = {SchemaMode.CREATE}"
                 )
-            first = self._first_rows(target, frame)
-            found = [TargetColumn(new.name, new.name in first.keys) for new in first.columns]
+            new_table = self._new_table(target, frame)
+            existing = [
+                TargetColumn(new.name, new.name in new_table.keys) for new in new_table.columns
+            ]
         named = None
         if self._insert is not None:
-            named = self._insert.columns or [column.name for column in found]
-        return matched(self._database, target, frame.columns, found, named), first
+            named = self._insert.columns or [column.name for column in existing]
+        return match_columns(self._database, target, frame.columns, existing, named), new_table
 
-    def _first_rows(self, target: TableName, frame: DataFrame) -> FirstRows:
-        """How a table that is missing is going to be made: by all sinks of a pipeline in the same
-        way, or the move of the second one's rows would be refused when they are committed."""
+    def _new_table(self, target: TableName, frame: DataFrame) -> NewTable:
+        """How a missing table is going to be created.
+
+        All sinks of a pipeline create it in the same way, or the move of the second one's rows
+        would be refused when they are committed.
+        """
         key = (self._database.url, target)
         if key not in self._planned:
             wanted, keys = self._new_columns(frame), self._keys()
             create = create_statement(self._database, target, wanted, keys)
-            self._planned[key] = FirstRows(new_columns(wanted), keys, create)
+            self._planned[key] = NewTable(new_columns(wanted), keys, create)
         return self._planned[key]
 
     def _new_columns(self, frame: DataFrame) -> StructType:
-        """Of a table that is made here: called as `query` has them, where it names them."""
+        """The columns of a table that is created here, named as in `query`, if it names any."""
         named = self._insert.columns if self._insert else None
         return (frame.toDF(*named) if named and len(named) == len(frame.columns) else frame).schema
 
@@ -228,7 +238,7 @@ class JdbcSink:
             raise Refused(f"{self._title}: {refused}") from None
 
     def _read_target(self) -> tuple[str | None, TableName]:
-        """The database that was named, and the table."""
+        """The database that the options name, if they do, and the table."""
         named: Any = self._options.get("database")
         if self._insert is not None:
             parts = list(self._insert.table)
@@ -246,7 +256,7 @@ class JdbcSink:
 def split_name(
     title: str, parts: Sequence[str], *, database: str | None
 ) -> tuple[str | None, TableName]:
-    """table, schema.table or database.schema.table."""
+    """The database and the table of: table, schema.table or database.schema.table."""
     match list(parts):
         case [table]:
             return database, TableName(None, table)

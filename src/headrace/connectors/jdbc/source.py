@@ -1,8 +1,8 @@
-"""Jdbc, as a source: a table or a query, read once.
+"""The Jdbc source: a table or a query, read once.
 
-A database gives no promise that the same query gives the same rows again (E5), so an epoch that
-runs a second time may see others. What was prepared is committed and never read again, so that
-every row is still written once. Partitions are read in transactions of their own.
+A database does not promise that the same query gives the same rows again (E5), so an epoch that
+runs a second time may see others. What was prepared is committed and never read again, so every row
+is still written once. Partitions are read in transactions of their own.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.connector import Setting
-from headrace.connectors.jdbc.database import connected
-from headrace.connectors.jdbc.names import parts_of
-from headrace.connectors.jdbc.settings import database_of
+from headrace.connectors.jdbc.database import connected, database_of
+from headrace.connectors.jdbc.dialect import parts_of
 from headrace.connectors.jdbc.sink import split_name
-from headrace.connectors.jdbc.target import check_database, located
+from headrace.connectors.jdbc.target import check_database, qualified
 from headrace.errors import Refused
-from headrace.formats.iceberg.jvm import JAVA_ERRORS
-from headrace.formats.spark_errors import one_line
-from headrace.protocol.payloads import Slice
+from headrace.protocol.messages import Slice
+from headrace.spark.errors import one_line
+from headrace.spark.jvm import JAVA_ERRORS
 
 _DONE = "read"
 _ALIAS = "headrace_query"
 
 
 class JdbcSource:
-    bounded = True  # a query ends; a streaming job is refused when its file is read
+    bounded = True  # a query ends; a streaming job is refused when its job file is read
     repeatable = False
     takes_conditions = True
 
@@ -48,7 +47,7 @@ class JdbcSource:
             raise Refused(f"{self._title}: {given[0]!r} needs a 'partition_column'")
 
     def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:  # noqa: ARG002
-        """All of it at once: a query can't be cut without asking the database first."""
+        """Everything in one slice: a query can't be divided without asking the database first."""
         if position is not None:
             return None
         return Slice(data=None, after=_DONE, last=True)
@@ -70,10 +69,10 @@ class JdbcSource:
             raise self._database.failed(session, error, doing="reading") from None
 
     def empty(self, session: SparkSession) -> DataFrame:
-        return self.read(session, Slice(data=None, after=_DONE)).limit(0)  # columns, no query
+        return self.read(session, Slice(data=None, after=_DONE)).limit(0)  # columns: no query runs
 
     def _table(self, session: SparkSession) -> str:
-        """What stands behind FROM."""
+        """What comes after FROM: a table, or a query in brackets."""
         where: Any = self._options.get("where_condition")
         if query := self._options.get("query"):
             text = str(query).strip().rstrip(";")
@@ -84,7 +83,7 @@ class JdbcSource:
         )
         with connected(session, self._database, doing="looking at the table") as connection:
             check_database(connection, self._database, named)
-            quoted = self._database.dialect.table(located(connection, table))
+            quoted = self._database.dialect.table(qualified(connection, table))
         return f"(SELECT * FROM {quoted} {where}) {_ALIAS}" if where else quoted  # noqa: S608
 
     def _partitions(self, session: SparkSession, table: str) -> dict[str, str]:
@@ -97,7 +96,7 @@ class JdbcSource:
         if low is None:
             low, high = self._bounds(session, table, str(column))
         if low is None:
-            return {}  # no rows, or none with a value: nothing to cut
+            return {}  # no row has a value in this column, so there is nothing to divide
         return {
             "partitionColumn": self._database.dialect.columns([str(column)]),
             "lowerBound": str(low),

@@ -1,4 +1,9 @@
-"""The table that rows go to: where it is, which columns it has, and making it."""
+"""The table that rows go to: its place, its columns, its creation, and the user's own INSERT.
+
+Of an INSERT only the plain form is understood: a table, perhaps its columns, and one `?` for each.
+Rows pass through a stage table first, so anything more (functions of a value, ON CONFLICT,
+RETURNING) would have to be understood in order to be kept, and is refused instead.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +14,33 @@ from typing import Any
 from pyspark.sql import types as spark
 
 from headrace.connectors.jdbc.database import Connection, Database
-from headrace.connectors.jdbc.dialect import NewColumn
-from headrace.connectors.jdbc.names import MARKS, TableName
+from headrace.connectors.jdbc.dialect import MARKS, NewColumn, TableName, parts_of
 from headrace.errors import Refused
-from headrace.formats.iceberg.jvm import JAVA_ERRORS, string_array
-from headrace.jobfile.saving import SchemaMode
+from headrace.jobfile.option_values import SchemaMode
+from headrace.jobfile.plugins.jdbc import INSERT, INSERT_NAME
+from headrace.spark.jvm import JAVA_ERRORS, string_array
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    table: tuple[str, ...]
+    columns: tuple[str, ...] | None  # None: all columns of the table, in its order
+    values: int
 
 
 @dataclass(frozen=True, slots=True)
 class TargetColumn:
     name: str
-    needed: bool  # not null, and the database has nothing to put in its place
+    needed: bool  # it is NOT NULL, and the database has no default for it
 
 
-def located(connection: Connection, name: TableName) -> TableName:
-    """The same table with its schema, the connection's own where none was named."""
+def qualified(connection: Connection, name: TableName) -> TableName:
+    """The table with its schema: the connection's default where none was named."""
     return name if name.schema else TableName(connection.java.getSchema(), name.table)
 
 
 def check_database(connection: Connection, database: Database, named: str | None) -> None:
-    """The option 'database' can't lead elsewhere than the URL."""
+    """Refuse an option 'database' that names another database than the URL."""
     here = connection.java.getCatalog()
     if named is not None and here is not None and named != here:
         raise Refused(
@@ -38,62 +50,72 @@ def check_database(connection: Connection, database: Database, named: str | None
 
 
 def columns_of(connection: Connection, table: TableName) -> list[TargetColumn]:
-    """In their order; empty when there is no such table."""
-    about = connection.java.getMetaData()
-    schema, name = (pattern_of(about, part) for part in (table.schema or "", table.table))
-    found = about.getColumns(connection.java.getCatalog(), schema, name, "%")
+    """The columns of a table, in their order; empty when there is no such table."""
+    metadata = connection.java.getMetaData()
+    schema, name = (pattern_of(metadata, part) for part in (table.schema or "", table.table))
+    result = metadata.getColumns(connection.java.getCatalog(), schema, name, "%")
     columns: list[TargetColumn] = []
-    while found.next():
-        filled = found.getString("COLUMN_DEF") is not None or "YES" in {
-            found.getString("IS_AUTOINCREMENT"),
-            found.getString("IS_GENERATEDCOLUMN"),
+    while result.next():
+        filled = result.getString("COLUMN_DEF") is not None or "YES" in {
+            result.getString("IS_AUTOINCREMENT"),
+            result.getString("IS_GENERATEDCOLUMN"),
         }
-        needed = found.getString("IS_NULLABLE") == "NO" and not filled
-        columns.append(TargetColumn(found.getString("COLUMN_NAME"), needed))
-    found.close()
+        needed = result.getString("IS_NULLABLE") == "NO" and not filled
+        columns.append(TargetColumn(result.getString("COLUMN_NAME"), needed))
+    result.close()
     return columns
 
 
-def tables_with(connection: Connection, schema: str | None, prefix: str) -> list[TableName]:
-    """Tables of a schema whose names begin with `prefix`, to the letter."""
+def tables_with_prefix(connection: Connection, schema: str | None, prefix: str) -> list[TableName]:
+    """The tables of a schema whose names begin with exactly `prefix`."""
     return [table for table, _ in comments_of(connection, schema, prefix)]
 
 
-def is_there(connection: Connection, table: TableName) -> bool:
-    """A table of this very name: a longer one that begins alike, say a copy, is another table."""
-    return table in tables_with(connection, table.schema, table.table)
+def table_exists(connection: Connection, table: TableName) -> bool:
+    """Whether there is a table of exactly this name; a longer one with this prefix is another."""
+    return table in tables_with_prefix(connection, table.schema, table.table)
 
 
 def comments_of(
     connection: Connection, schema: str | None, prefix: str
 ) -> list[tuple[TableName, str]]:
-    """Tables whose names begin with `prefix`, each with its comment."""
-    about = connection.java.getMetaData()
+    """The tables whose names begin with `prefix`, each with its comment."""
+    metadata = connection.java.getMetaData()
     kinds = string_array(connection.session, "TABLE")
-    pattern = pattern_of(about, prefix) + "%"
-    found = about.getTables(
-        connection.java.getCatalog(), pattern_of(about, schema or ""), pattern, kinds
+    pattern = pattern_of(metadata, prefix) + "%"
+    result = metadata.getTables(
+        connection.java.getCatalog(), pattern_of(metadata, schema or ""), pattern, kinds
     )
     tables: list[tuple[TableName, str]] = []
-    while found.next():
-        name = str(found.getString("TABLE_NAME"))
+    while result.next():
+        name = str(result.getString("TABLE_NAME"))
         if name.startswith(prefix):
-            tables.append((TableName(schema, name), str(found.getString("REMARKS") or "")))
-    found.close()
+            tables.append((TableName(schema, name), str(result.getString("REMARKS") or "")))
+    result.close()
     return tables
 
 
+def pattern_of(metadata: Any, name: str) -> str:
+    """`name` with % and _ escaped, for a metadata look-up that takes them as wildcards."""
+    escape = str(metadata.getSearchStringEscape())
+    for character in (escape, "%", "_"):
+        name = name.replace(character, escape + character)
+    return name
+
+
 def create_with_first_rows(connection: Connection, table: TableName, statement: str) -> None:
-    """Make the table as a part of the transaction that is open, so that it is never there without
-    what that commits. Of two that make it at once the second waits for the first, and goes on with
-    its table; when its own columns are others, the move of its rows is refused."""
+    """Create the table in the open transaction, so that it never exists without its first rows.
+
+    Of two that create it at once the second waits for the first, and goes on with that table; when
+    its own columns differ, the move of its rows is refused.
+    """
     if columns_of(connection, table):
         return
     before = connection.java.setSavepoint()
     try:
         connection.run(statement)
     except JAVA_ERRORS:
-        connection.java.rollback(before)  # or the rest of the transaction would be refused, too
+        connection.java.rollback(before)  # else the database refuses the rest of the transaction
         if not columns_of(connection, table):
             raise
 
@@ -113,52 +135,54 @@ def create_statement(
 
 def ensure_marks(connection: Connection, database: Database, beside: TableName) -> TableName:
     marks = beside.beside(MARKS)
-    if not is_there(connection, marks):
-        _make(connection, marks, database.dialect.create_marks(marks))
+    if not table_exists(connection, marks):
+        _create_table(connection, marks, database.dialect.create_marks(marks))
     return marks
 
 
-def _make(connection: Connection, table: TableName, statement: str) -> None:
+def _create_table(connection: Connection, table: TableName, statement: str) -> None:
     try:
         connection.run(statement)
     except JAVA_ERRORS:
-        # Two that make it at once: IF NOT EXISTS does not keep PostgreSQL from failing one.
+        # If two create it at once, PostgreSQL fails one of them, in spite of IF NOT EXISTS.
         if not columns_of(connection, table):
             raise
 
 
-def matched(
+def match_columns(
     database: Database,
     table: TableName,
-    given: Sequence[str],
-    wanted: Sequence[TargetColumn],
+    columns: Sequence[str],
+    table_columns: Sequence[TargetColumn],
     named: Sequence[str] | None = None,
 ) -> list[str]:
     """For each column of the rows, the column of the table it goes to.
 
-    By name, or by position to the `named` ones. A column with no place is refused, since dropping
-    it would lose data without a word.
+    Columns are matched by name, or by position to the `named` ones. A column without a place is
+    refused, since dropping it would silently lose data.
     """
     where = f"{database.plugin}: table {table}"
-    exact = {column.name: column.name for column in wanted}
-    folded = {column.name.lower(): column.name for column in wanted}
-    asked = given if named is None else named
-    if len(asked) != len(given):
+    exact = {column.name: column.name for column in table_columns}
+    folded = {column.name.lower(): column.name for column in table_columns}
+    names = columns if named is None else named
+    if len(names) != len(columns):
         raise Refused(
-            f"{where}: option 'query' has {len(asked)} values, and the rows have {len(given)} "
-            f"columns: {', '.join(given)}"
+            f"{where}: option 'query' has {len(names)} values, and the rows have {len(columns)} "
+            f"columns: {', '.join(columns)}"
         )
-    found = [exact.get(name) or folded.get(name.lower()) for name in asked]
-    lost = [name for name, place in zip(asked, found, strict=True) if place is None]
+    matches = [exact.get(name) or folded.get(name.lower()) for name in names]
+    lost = [name for name, place in zip(names, matches, strict=True) if place is None]
     if lost:
         raise Refused(
             f"{where} has no column {', '.join(lost)}; drop it in a transform, add it to the "
             f"table, or set schema_save_mode = {SchemaMode.RECREATE} to make the table anew"
         )
-    places = [place for place in found if place is not None]
+    places = [place for place in matches if place is not None]
     if len(set(places)) != len(places):
         raise Refused(f"{where}: two columns of the rows go to one; rename one in a transform")
-    missing = [column.name for column in wanted if column.needed and column.name not in places]
+    missing = [
+        column.name for column in table_columns if column.needed and column.name not in places
+    ]
     if missing:
         raise Refused(
             f"{where} needs a value for column {', '.join(missing)}, and gets none; give it one in "
@@ -167,9 +191,29 @@ def matched(
     return places
 
 
-def pattern_of(about: Any, name: str) -> str:
-    """`name` for a look-up that would take % and _ as wildcards."""
-    escape = str(about.getSearchStringEscape())
-    for character in (escape, "%", "_"):
-        name = name.replace(character, escape + character)
-    return name
+def read_insert(query: str) -> Insert:
+    """Parse an INSERT of the plain form; raises `Refused` for any other statement.
+
+    Names without quotes are folded to lower case.
+    """
+    match = INSERT.fullmatch(query)
+    if match is None:
+        raise Refused(
+            "option 'query' must have the form INSERT INTO t (a, b) VALUES (?, ?); for anything "
+            "else shape the rows in a transform, and set generate_sink_sql = true with 'table'"
+        )
+    columns = match["columns"]
+    names = tuple(_folded(name) for name in INSERT_NAME.findall(columns)) if columns else None
+    values = match["values"].count("?")
+    if names is not None and len(names) != values:
+        raise Refused(f"option 'query' names {len(names)} columns and has {values} values")
+    if names is not None and len(set(names)) != len(names):
+        raise Refused("option 'query' names a column twice")
+    return Insert(
+        tuple(_folded(name) for name in INSERT_NAME.findall(match["table"])), names, values
+    )
+
+
+def _folded(name: str) -> str:
+    (part,) = parts_of(name)
+    return part if name.startswith('"') else part.lower()

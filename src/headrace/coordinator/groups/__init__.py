@@ -1,1 +1,1 @@
-"""Groups of workers, as the leader sees them: what is wanted, what there is, what is started."""
+"""The leader's side of worker groups: commands, orphans, the floor, and calls to containers."""

@@ -1,1 +1,1 @@
-"""Lake tables, as the leader sees them: decided by their rows, worked on by workers."""
+"""The leader's side of lake tables: catalogs, evaluation, planning, commits, recovery, commands."""

@@ -1,8 +1,14 @@
-"""What a person may ask about catalogs: add, change, remove. The leader looks into them."""
+"""Commands about catalogs (add, change, refresh, remove) and the validation of what they write.
+
+A command writes what is *wanted*, on any node; the leader then has a worker discover the catalog's
+tables. Everything that can be checked is checked before anything is written: otherwise a mistake
+would show only minutes later, when a worker lists the catalog, as an error in a list.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,32 +17,48 @@ from hmac import compare_digest
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.tables import checks
 from headrace.errors import BadSetting, NotFound, Refused
-from headrace.jobfile.secrets import take_secrets
-from headrace.jobfile.suggest import hint
-from headrace.model.jobspec import REDACTED
-from headrace.model.names import check_name
-from headrace.store import catalogs, lake_lists, leases, wake
-from headrace.store.catalogs import EMBEDDED_TYPE, Catalog, NewCatalog
-from headrace.store.engine import reading
-from headrace.store.tx import in_tx
+from headrace.jobfile.spec_checks import take_secrets
+from headrace.logs import is_secret
+from headrace.model.ids import check_name
+from headrace.model.jobs.spec import REDACTED
+from headrace.model.tables.settings import PROPERTIES, OptimizingSettings
+from headrace.model.text import hint, secret_places
+from headrace.store.core import leases, notifications
+from headrace.store.core.engine import reading
+from headrace.store.core.transactions import in_tx
+from headrace.store.tables import catalogs, lake_tables
+from headrace.store.tables.catalogs import EMBEDDED_TYPE, Catalog, NewCatalog
 
-# A value of None takes the property away.
+# By type: the properties without which such a catalog can't be reached.
+TYPES: Mapping[str, tuple[str, ...]] = {
+    "jdbc": ("uri", "warehouse"),
+    "rest": ("uri",),
+    "hive": (),  # hive-site.xml may have its address
+    "glue": (),
+    "hadoop": ("warehouse",),
+}
+PROPERTIES_MAX = 100  # of one catalog
+VALUE_MAX = 4000  # characters
+FILTER_MAX = 500  # characters
+
+# A value of None removes the property.
 Changed = Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """What is to be other than it was; the rest stays."""
+class CatalogChange:
+    """What is to change; whatever is not given stays as it is."""
 
     properties: Changed = field(default_factory=dict[str, str | None], repr=False)
     defaults: Changed = field(default_factory=dict[str, str | None])
-    table_filter: str | None = None  # "" takes it away
+    table_filter: str | None = None  # "" removes it
     group: str | None = None
 
 
 class CatalogCommands:
+    """Commands that any node may run: they write what is wanted, and the leader acts on it."""
+
     def __init__(self, engine: Engine, clock: Clock, *, stopping: threading.Event) -> None:
         self._engine, self._clock, self._stopping = engine, clock, stopping
 
@@ -49,10 +71,11 @@ class CatalogCommands:
             return known_catalog(conn, name)
 
     def add(self, new: NewCatalog) -> Catalog:
-        """Add a catalog; its tables are found at once. The same said twice is said once."""
-        checks.check_type(new.name, new.type)
+        """Add a catalog; its tables are discovered at once. Idempotent: the same catalog may be
+        added again."""
+        check_type(new.name, new.type)
         _check(new.name, new.type, new.properties, new.defaults, new.table_filter, new.group)
-        kept, secrets = _apart(new.name, new.properties)
+        kept, secrets = _split_secrets(new.name, new.properties)
         made = NewCatalog(
             new.name, new.type, kept, new.group, new.defaults, new.table_filter or None, secrets
         )
@@ -61,27 +84,28 @@ class CatalogCommands:
             at_once_ms, now_ms = self._at_once_ms(conn), self._clock.wall_ms()
             if not catalogs.add(conn, made, now_ms=now_ms, due_at_ms=at_once_ms):
                 _check_same(conn, made)
-            wake.notify(conn)
+            notifications.notify(conn)
             return known_catalog(conn, new.name)
 
         return in_tx(self._engine, work, stop=self._stopping)
 
-    def change(self, name: str, change: Change) -> Catalog:
-        """Change it; what depends on that is looked at again at once."""
+    def change(self, name: str, change: CatalogChange) -> Catalog:
+        """Change a catalog. It is discovered again at once, and if its defaults changed, its tables
+        are evaluated again."""
 
         def work(conn: Connection) -> Catalog:
             catalog = catalogs.lock(conn, name)
             if catalog is None:
-                raise _no_such(conn, name)
+                raise _unknown_catalog(conn, name)
             if catalog.wanted_removed:
                 raise _being_removed(name)
             self._write(conn, catalog, change)
-            wake.notify(conn)
+            notifications.notify(conn)
             return known_catalog(conn, name)
 
         return in_tx(self._engine, work, stop=self._stopping)
 
-    def _write(self, conn: Connection, catalog: Catalog, change: Change) -> None:
+    def _write(self, conn: Connection, catalog: Catalog, change: CatalogChange) -> None:
         name, at_once_ms = catalog.name, self._at_once_ms(conn)
         if change.properties and catalog.type == EMBEDDED_TYPE:
             raise Refused(
@@ -89,16 +113,16 @@ class CatalogCommands:
                 "of each worker; change that, or add the place as a catalog of its own with "
                 "`headrace catalog add`"
             )
-        given = {key: value for key, value in change.properties.items() if value is not None}
-        # As `show` gives it back, a secret is redacted: then it stays what it was.
-        given = {key: value for key, value in given.items() if value != REDACTED}
+        set_values = {key: value for key, value in change.properties.items() if value is not None}
+        # `show` returns secrets redacted; a value sent back like that leaves the secret unchanged.
+        set_values = {key: value for key, value in set_values.items() if value != REDACTED}
         gone = {key for key, value in change.properties.items() if value is None}
-        kept, secrets = _apart(name, given)
+        kept, secrets = _split_secrets(name, set_values)
         properties = {k: v for k, v in {**catalog.properties, **kept}.items() if k not in gone}
         defaults = merged(catalog.defaults, change.defaults)
         table_filter = catalog.table_filter if change.table_filter is None else change.table_filter
         group = change.group or catalog.group
-        _check(name, catalog.type, {**properties, **given}, defaults, table_filter, group)
+        _check(name, catalog.type, {**properties, **set_values}, defaults, table_filter, group)
         if secrets or gone:
             dropped = {f"{name}.{key}" for key in gone}
             catalogs.change_secrets(conn, name, secrets, dropped=dropped)
@@ -112,30 +136,30 @@ class CatalogCommands:
             due_at_ms=at_once_ms,
         )
         if defaults != catalog.defaults:
-            lake_lists.evaluate_again(conn, catalog=name, now_ms=at_once_ms)
+            lake_tables.evaluate_again(conn, catalog=name, now_ms=at_once_ms)
 
     def _at_once_ms(self, conn: Connection) -> int:
         return leases.at_once_ms(conn, now_ms=self._clock.wall_ms())
 
     def refresh(self, name: str) -> tuple[Catalog, bool]:
-        """Have it looked into now. False: a look is under way or due already."""
+        """Have the catalog discovered now. False: a discovery is under way or due already."""
 
         def work(conn: Connection) -> tuple[Catalog, bool]:
             catalog, at_once_ms = catalogs.lock(conn, name), self._at_once_ms(conn)
             if catalog is None:
-                raise _no_such(conn, name)
+                raise _unknown_catalog(conn, name)
             if catalog.wanted_removed:
                 raise _being_removed(name)
             if catalog.task_id is not None or catalog.due_at_ms <= at_once_ms:
                 return catalog, False
             catalogs.change(conn, name, due_at_ms=at_once_ms)
-            wake.notify(conn)
+            notifications.notify(conn)
             return known_catalog(conn, name), True
 
         return in_tx(self._engine, work, stop=self._stopping)
 
     def remove(self, name: str) -> Catalog:
-        """Have Headrace forget a catalog. Nothing in it is deleted. Said twice is said once."""
+        """Have Headrace forget a catalog; nothing in the catalog itself is deleted. Idempotent."""
 
         def work(conn: Connection) -> Catalog:
             catalog = known_catalog(conn, name)
@@ -146,34 +170,22 @@ class CatalogCommands:
                     "self-optimizing.enabled=false`"
                 )
             catalogs.change(conn, name, wanted_removed=1, due_at_ms=self._at_once_ms(conn))
-            wake.notify(conn)
+            notifications.notify(conn)
             return known_catalog(conn, name)
 
         return in_tx(self._engine, work, stop=self._stopping)
 
 
 def known_catalog(conn: Connection, name: str) -> Catalog:
-    found = catalogs.get(conn, name)
-    if found is None:
-        raise _no_such(conn, name)
-    return found
+    catalog = catalogs.get(conn, name)
+    if catalog is None:
+        raise _unknown_catalog(conn, name)
+    return catalog
 
 
 def merged(before: Mapping[str, str], changed: Changed) -> Mapping[str, str]:
     after = {**before, **changed}
     return {key: value for key, value in after.items() if value is not None}
-
-
-def _no_such(conn: Connection, name: str) -> NotFound:
-    names = [catalog.name for catalog in catalogs.all_of_them(conn)]
-    return NotFound("catalog", name, way_out=hint(name, names, noun="catalogs"))
-
-
-def _being_removed(name: str) -> Refused:
-    return Refused(
-        f"catalog {name!r} is being removed; when `headrace catalog list` no longer shows it, "
-        f"`headrace catalog add {name}` adds it anew"
-    )
 
 
 def _check(
@@ -185,17 +197,106 @@ def _check(
     group: str,
 ) -> None:
     if kind != EMBEDDED_TYPE:
-        checks.check_catalog_name(name)
-        checks.check_properties(name, properties)
-        checks.check_reach(name, kind, properties)
+        check_catalog_name(name)
+        check_properties(name, properties)
+        check_reach(name, kind, properties)
     check_name("group", group)
-    checks.check_defaults(f"catalog {name!r}", defaults)
+    check_defaults(f"catalog {name!r}", defaults)
     if table_filter:
-        checks.check_filter(name, table_filter)
+        check_filter(name, table_filter)
 
 
-def _apart(name: str, properties: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The properties with their secrets redacted, and the secrets."""
+def check_catalog_name(name: str) -> None:
+    """The name is the first part of a table identifier, so it must not contain a point."""
+    check_name("catalog name", name)
+    if "." in name:
+        raise BadSetting(
+            f"catalog name {name!r} can't be used: the point stands between the parts of a "
+            "table's name; take '_' or '-' instead"
+        )
+
+
+def check_type(name: str, kind: str) -> None:
+    if kind not in TYPES:
+        raise BadSetting(
+            f"catalog {name!r} can't be of type {kind!r}; {hint(kind, TYPES, noun='types')}"
+        )
+
+
+def check_reach(name: str, kind: str, properties: Mapping[str, str]) -> None:
+    """Check that all properties are set without which a catalog of this type can't be reached."""
+    missing = [needed for needed in TYPES[kind] if not properties.get(needed)]
+    if missing:
+        raise BadSetting(
+            f"a {kind} catalog needs {' and '.join(missing)}, and {name!r} has none; add "
+            + " ".join(f"--property {needed}=…" for needed in missing)
+        )
+
+
+def check_properties(name: str, properties: Mapping[str, str]) -> None:
+    _check_texts(f"catalog {name!r}", properties)
+    if "type" in properties:
+        raise BadSetting(f"catalog {name!r} has its type already; leave property 'type' out")
+    for key, value in properties.items():
+        if not is_secret(key) and secret_places(value):
+            raise BadSetting(
+                f"property {key!r} of catalog {name!r} has a password in its URI, where everybody "
+                "who looks at the catalog would read it; take it out and give it as a property of "
+                "its own, e.g. --property jdbc.password=…"
+            )
+
+
+def check_defaults(of: str, defaults: Mapping[str, str]) -> None:
+    """Refuse a default that can't be read here, rather than show it as a flaw of each table."""
+    _check_texts(of, defaults)
+    known = {prop.name for prop in PROPERTIES}
+    for key in defaults:
+        if key not in known:
+            raise BadSetting(
+                f"default {key!r} of {of} would change nothing: Headrace knows no such "
+                f"table property; {hint(key, sorted(known), noun='table properties')}"
+            )
+    _, flaws = OptimizingSettings.read({}, defaults)
+    if flaws:
+        flaw = flaws[0]
+        raise BadSetting(
+            f"default {flaw.name} of {of} is {flaw.value!r}, expected {flaw.expected}; "
+            f"give such a value, or leave it out: then {flaw.used} holds"
+        )
+
+
+def check_filter(name: str, table_filter: str) -> None:
+    if len(table_filter) > FILTER_MAX:
+        raise BadSetting(
+            f"the filter of catalog {name!r} has {len(table_filter)} characters, and "
+            f"{FILTER_MAX} is the most; name namespaces instead of tables, e.g. 'sales\\..*'"
+        )
+    try:
+        re.compile(table_filter)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise BadSetting(
+            f"the filter of catalog {name!r} is not a regular expression: {error}; write one that "
+            "matches namespace.table, e.g. 'sales\\..*'"
+        ) from error
+
+
+def _check_texts(what: str, properties: Mapping[str, str]) -> None:
+    if len(properties) > PROPERTIES_MAX:
+        raise BadSetting(
+            f"{what} has {len(properties)} properties, and {PROPERTIES_MAX} is the most"
+        )
+    for key, value in properties.items():
+        if not key or "\0" in key + value or max(len(key), len(value)) > VALUE_MAX:
+            raise BadSetting(
+                f"property {key[:100]!r} of {what} can't be used; a name and a value have up to "
+                f"{VALUE_MAX} characters, and none of them is NUL"
+            )
+
+
+def _split_secrets(
+    name: str, properties: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Split properties into those to show, with secrets redacted, and the secrets themselves."""
     kept, taken = take_secrets(name, None, dict(properties))
     for path, value in taken.items():
         if value == REDACTED:
@@ -212,20 +313,41 @@ def _texts(values: Mapping[str, object]) -> dict[str, str]:
 
 
 def _check_same(conn: Connection, new: NewCatalog) -> None:
-    """That a catalog of this name is the one that was asked for: somebody repeats himself."""
-    there = known_catalog(conn, new.name)
-    if there.wanted_removed:
+    """Check that the existing catalog of this name is the one requested: the command was
+    repeated."""
+    existing = known_catalog(conn, new.name)
+    if existing.wanted_removed:
         raise _being_removed(new.name)
-    told = (there.type, there.properties, there.defaults, there.table_filter, there.group)
-    asked = (new.type, new.properties, new.defaults, new.table_filter, new.group)
-    if told != asked or not _are_same(catalogs.secrets_of(conn, new.name), new.secrets):
+    known_values = (
+        existing.type,
+        existing.properties,
+        existing.defaults,
+        existing.table_filter,
+        existing.group,
+    )
+    new_values = (new.type, new.properties, new.defaults, new.table_filter, new.group)
+    if known_values != new_values or not _are_same(
+        catalogs.secrets_of(conn, new.name), new.secrets
+    ):
         raise Refused(
-            f"there is a catalog {new.name!r} already, of type {there.type}, and it is another "
+            f"there is a catalog {new.name!r} already, of type {existing.type}, and it is another "
             f"than this; change it with `headrace catalog set {new.name}`, or take another name"
         )
 
 
 def _are_same(secrets: Mapping[str, object], others: Mapping[str, object]) -> bool:
-    """In a time that tells nothing about where they differ."""
+    """Compare in constant time, so that the duration does not tell where the secrets differ."""
     ours, theirs = (json.dumps(dict(each), sort_keys=True).encode() for each in (secrets, others))
     return compare_digest(ours, theirs)
+
+
+def _unknown_catalog(conn: Connection, name: str) -> NotFound:
+    names = [catalog.name for catalog in catalogs.all_of_them(conn)]
+    return NotFound("catalog", name, way_out=hint(name, names, noun="catalogs"))
+
+
+def _being_removed(name: str) -> Refused:
+    return Refused(
+        f"catalog {name!r} is being removed; when `headrace catalog list` no longer shows it, "
+        f"`headrace catalog add {name}` adds it anew"
+    )

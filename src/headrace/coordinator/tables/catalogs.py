@@ -1,8 +1,8 @@
-"""Catalogs: looked into every few minutes, so that tables come and go by themselves.
+"""Discovery: the catalog reconciler finds tables that were created or dropped in a catalog.
 
-The look itself is a worker's task. What it found stays with the task until it is applied, in pages
-of one transaction each: what is new is added, what is gone is dropped. A catalog that is away, or a
-namespace that can't be listed, changes nothing of the tables in it.
+Every few minutes a DISCOVER task lists a catalog on a worker. Its result stays with the task until
+it has been applied, in pages of one transaction each: new tables are added, missing ones dropped. A
+catalog that is unavailable, or a namespace that can't be listed, changes nothing about its tables.
 """
 
 from __future__ import annotations
@@ -16,56 +16,55 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.tables.dropping import drop_apart
-from headrace.coordinator.tables.moving import MOVED, waits_elsewhere
-from headrace.model.ids import Ids
-from headrace.model.tables.backoff import wait_ms
-from headrace.model.tables.names import identifier_of
-from headrace.model.tables.refresh import BASE_INTERVAL_MS, DISCOVER_INTERVAL_MS
+from headrace.coordinator.tables.table_state import MOVED, drop_isolated, waits_elsewhere
+from headrace.model.ids import Ids, identifier_of
+from headrace.model.tables.schedule import BASE_INTERVAL_MS, DISCOVER_INTERVAL_MS, wait_ms
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
 from headrace.protocol.tables import TABLES_PER_CATALOG_MAX, Chosen, Discovered
-from headrace.store import catalogs, lake, lake_turns, table_tasks, tasks, workers
-from headrace.store.catalogs import Catalog
-from headrace.store.engine import reading
-from headrace.store.tasks import End, Task
+from headrace.store.core.engine import reading
+from headrace.store.tables import catalogs, due_tables, lake_tables, table_tasks
+from headrace.store.tables.catalogs import Catalog
+from headrace.store.tasks import tasks, workers
+from headrace.store.tasks.tasks import Task, TaskEnd
 
 log = logging.getLogger(__name__)
 
-AWAY_MAX_MS = 30 * 60_000  # a catalog that is back is looked into within this
-DISCOVER_RETRIES = 1  # a worker may die; a catalog that is away is asked again later
+AWAY_MAX_MS = 30 * 60_000  # the longest back-off: a catalog that is back is found within this
+DISCOVER_RETRIES = 1  # a worker may die; an unavailable catalog is tried again later
 RETRY_INTERVAL_S = 5
 TABLES_PER_PAGE = 500  # added in one transaction
-DROPS_PER_PAGE = 50  # each may end a process
+DROPS_PER_PAGE = 50  # in one transaction; each may end a process
 PAGES_PER_PASS_MAX = 10  # of one catalog
-NAMESPACES_TOLD_MAX = 3  # by name, of those that could not be listed
+NAMESPACES_NAMED_MAX = 3  # of those that could not be listed
 LEVELS = "\x1f"  # between the levels of a namespace, as Iceberg's REST protocol writes them
 
-Found = Mapping[str, Any]  # a table as a row
+TableRow = Mapping[str, Any]  # column values of a table that is to be inserted
 
 
-def discovered(conn: Connection, task: Task, found: Discovered, *, now_ms: int) -> None:
-    """Keep what a look found; the catalog's next passes apply it."""
-    told = found.model_dump(mode="json")
-    tasks.finish(conn, [End(task.claim, TaskStatus.SUCCESS, result=told)], now_ms=now_ms)
+def discovered(conn: Connection, task: Task, discovery: Discovered, *, now_ms: int) -> None:
+    """Keep the result of a DISCOVER task with the task; the catalog's next passes apply it."""
+    result = discovery.model_dump(mode="json")
+    tasks.finish(conn, [TaskEnd(task.claim, TaskStatus.SUCCESS, result=result)], now_ms=now_ms)
 
 
 @dataclass(slots=True)
 class _Difference:
-    """Between what was found and what is known. Lost with the leader, and made anew by the next."""
+    """The difference between the listed and the known tables. It lives in memory only: the next
+    leader computes it anew."""
 
     task_id: str
-    added: deque[Found] = field(default_factory=deque[Found])
+    added: deque[TableRow] = field(default_factory=deque[TableRow])
     dropped: deque[str] = field(default_factory=deque[str])
-    kept: set[str] = field(default_factory=set[str])  # that can't be dropped, for what is broken
+    kept: set[str] = field(default_factory=set[str])  # not droppable: rows are broken
     error: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self.added or self.dropped)
 
 
-class Catalogs:
-    """Keys are names of catalogs; one that has pages to apply comes several times in a pass."""
+class CatalogReconciler:
+    """Keys are catalog names. A catalog with pages left to apply occurs several times in a pass."""
 
     name = "catalogs"
 
@@ -76,14 +75,14 @@ class Catalogs:
     def keys(self, engine: Engine) -> Sequence[str]:
         now_ms = self._clock.wall_ms()
         with reading(engine) as conn:
-            found = catalogs.all_of_them(conn)
+            known = catalogs.all_of_them(conn)
         self._differences = {
             each.name: self._differences[each.name]
-            for each in found
+            for each in known
             if each.name in self._differences
         }
         keys: list[str] = []
-        for each in found:
+        for each in known:
             if each.wanted_removed or each.name in self._differences:
                 keys += [each.name] * PAGES_PER_PASS_MAX
             elif each.task_id is not None or each.due_at_ms <= now_ms:
@@ -135,7 +134,7 @@ class Catalogs:
         self, conn: Connection, catalog: Catalog, task_id: str, *, now_ms: int
     ) -> None:
         task = tasks.get(conn, task_id)
-        if task is None:  # nobody knows what became of it: look again
+        if task is None:  # its outcome is unknown: discover again
             catalogs.change(conn, catalog.name, task_id=None, due_at_ms=now_ms)
         elif task.status is TaskStatus.SUCCESS:
             self._apply(conn, catalog, task, now_ms=now_ms)
@@ -146,8 +145,9 @@ class Catalogs:
             catalogs.change(conn, catalog.name, task_id=None, due_at_ms=now_ms)
 
     def _compare(self, conn: Connection, catalog: Catalog, task: Task) -> None:
-        """What is left to apply. By a read: comparing 100,000 tables takes a second, for which
-        nobody could write. Anew when all pages are said to be applied: one may have been lost."""
+        """Compute what is left to apply, within a read transaction: comparing 100,000 tables takes
+        a second, during which nobody could write. It is computed again when all pages seem to be
+        applied, since the transaction of one may have been lost."""
         left = self._differences.get(catalog.name)
         known = left is not None and left.task_id == task.id
         if left is None or not known or not left:
@@ -155,60 +155,61 @@ class Catalogs:
             self._differences[catalog.name] = self._difference(conn, catalog, task, kept)
 
     def _apply(self, conn: Connection, catalog: Catalog, task: Task, *, now_ms: int) -> None:
-        """One page; all is applied when the rows themselves show no difference any more."""
+        """Apply one page. The result counts as applied only when the rows show no difference any
+        more."""
         left = self._differences.get(catalog.name)
         if left is None or left.task_id != task.id:
-            return  # the next look compares
+            return  # the next call of `due` compares
         if not left:
             del self._differences[catalog.name]
             _applied(conn, catalog, left, discover_ms=self._discover_ms, now_ms=now_ms)
         elif left.added:
             count = min(TABLES_PER_PAGE, len(left.added))
-            lake.add_found(conn, [left.added.popleft() for _ in range(count)])
+            lake_tables.add_discovered(conn, [left.added.popleft() for _ in range(count)])
         else:
             because = f"the table is no longer in catalog {catalog.name!r}, or its filter skips it"
             for _ in range(min(DROPS_PER_PAGE, len(left.dropped))):
                 table_id = left.dropped.popleft()
-                if not drop_apart(conn, table_id, because=because, now_ms=now_ms):
+                if not drop_isolated(conn, table_id, because=because, now_ms=now_ms):
                     left.kept.add(table_id)
 
     def _difference(
         self, conn: Connection, catalog: Catalog, task: Task, kept: Collection[str]
     ) -> _Difference:
         now_ms = self._clock.wall_ms()
-        found = Discovered.model_validate(table_tasks.result(conn, task.id) or {})
-        known = lake_turns.known(conn, catalog.name)
-        there = {
+        discovery = Discovered.model_validate(table_tasks.result(conn, task.id) or {})
+        known = due_tables.known(conn, catalog.name)
+        listed = {
             identifier_of(catalog.name, levels, name): (levels, name)
-            for levels, name in _names(found)
+            for levels, name in _names(discovery)
         }
-        failed = [_levels(namespace) for namespace in found.failed]
+        failed = [_levels(namespace) for namespace in discovery.failed]
         return _Difference(
             task.id,
             added=deque(
                 _row(self._ids.new(), catalog.name, levels, name, now_ms=now_ms)
-                for identifier, (levels, name) in there.items()
+                for identifier, (levels, name) in listed.items()
                 if identifier not in known
             ),
             dropped=deque(
                 table_id
                 for identifier, (table_id, levels) in known.items()
-                if identifier not in there
+                if identifier not in listed
                 and not _is_below(levels, failed)
                 and table_id not in kept
             ),
             kept=set(kept),
-            error=_told(found.failed),
+            error=_unlisted_error(discovery.failed),
         )
 
 
 def _has_worker(conn: Connection, catalog: Catalog) -> bool:
-    """Nothing is written for a group in which nobody could do it."""
+    """No task is written for a group that has no worker to run it."""
     return catalog.group in workers.slots_by_group(conn)
 
 
-def _names(found: Discovered) -> Sequence[tuple[tuple[str, ...], str]]:
-    names = [(_levels(joined), name) for joined, of in found.tables.items() for name in of]
+def _names(discovery: Discovered) -> Sequence[tuple[tuple[str, ...], str]]:
+    names = [(_levels(joined), name) for joined, of in discovery.tables.items() for name in of]
     return names[:TABLES_PER_CATALOG_MAX]
 
 
@@ -217,12 +218,14 @@ def _levels(joined: str) -> tuple[str, ...]:
 
 
 def _is_below(levels: tuple[str, ...], failed: Sequence[tuple[str, ...]]) -> bool:
-    """Whether it lies in a namespace that could not be listed, or beneath one."""
+    """Whether the namespace is one that could not be listed, or lies beneath one."""
     return any(levels[: len(each)] == each for each in failed)
 
 
-def _row(table_id: str, catalog: str, levels: tuple[str, ...], name: str, *, now_ms: int) -> Found:
-    """A table nobody has looked at yet: to be evaluated at once, with settings as by default."""
+def _row(
+    table_id: str, catalog: str, levels: tuple[str, ...], name: str, *, now_ms: int
+) -> TableRow:
+    """The row of a new table: evaluated at once, and with default settings until then."""
     chosen = Chosen()
     return {
         "id": table_id,
@@ -241,10 +244,11 @@ def _row(table_id: str, catalog: str, levels: tuple[str, ...], name: str, *, now
     }
 
 
-def _told(failed: Mapping[str, str]) -> str | None:
+def _unlisted_error(failed: Mapping[str, str]) -> str | None:
+    """What to show about namespaces that could not be listed; None when all were."""
     if not failed:
         return None
-    some = sorted(failed.items())[:NAMESPACES_TOLD_MAX]
+    some = sorted(failed.items())[:NAMESPACES_NAMED_MAX]
     named = "; ".join(f"{'.'.join(_levels(name)) or '(root)'}: {why}" for name, why in some)
     count = "1 namespace" if len(failed) == 1 else f"{len(failed)} namespaces"
     return f"{count} could not be listed, and nothing in it counts as dropped: {named}"
@@ -253,7 +257,7 @@ def _told(failed: Mapping[str, str]) -> str | None:
 def _applied(
     conn: Connection, catalog: Catalog, left: _Difference, *, discover_ms: int, now_ms: int
 ) -> None:
-    """The task goes with its result, which may be large."""
+    """Delete the task together with its result, which may be large."""
     tasks.delete(conn, left.task_id)
     catalogs.change(
         conn,
@@ -267,7 +271,7 @@ def _applied(
 
 
 def _failed(conn: Connection, catalog: Catalog, task: Task, *, now_ms: int) -> None:
-    """Later and later; what is known of its tables stays as it is."""
+    """Back off; what is known of the catalog's tables stays as it is."""
     failures = catalog.failures + 1
     error = task.error or f"its discovery ended {task.status}, and nobody said why"
     pause_ms = wait_ms(failures, most_ms=AWAY_MAX_MS)
@@ -284,16 +288,16 @@ def _failed(conn: Connection, catalog: Catalog, task: Task, *, now_ms: int) -> N
 
 
 def _remove_some(conn: Connection, catalog: Catalog, *, now_ms: int) -> None:
-    """Its tables page by page, then itself with its secrets."""
+    """Drop the catalog's tables page by page, then the catalog itself with its secrets."""
     because = f"catalog {catalog.name!r} was removed"
     if catalog.task_id is not None:
         table_tasks.cancel(conn, [catalog.task_id], because=because, now_ms=now_ms)
         catalogs.change(conn, catalog.name, task_id=None)
-    page = lake_turns.some_of(conn, catalog.name, most=DROPS_PER_PAGE)
-    kept = [one for one in page if not drop_apart(conn, one, because=because, now_ms=now_ms)]
+    page = due_tables.some_of(conn, catalog.name, most=DROPS_PER_PAGE)
+    kept = [one for one in page if not drop_isolated(conn, one, because=because, now_ms=now_ms)]
     if kept:
-        told = f"it is to be removed, and {len(kept)} of its tables can't be: see the leader's log"
-        catalogs.change(conn, catalog.name, error=told)
+        error = f"it is to be removed, and {len(kept)} of its tables can't be: see the leader's log"
+        catalogs.change(conn, catalog.name, error=error)
     elif len(page) < DROPS_PER_PAGE:
         catalogs.drop(conn, catalog.name)
         log.info("catalog removed", extra={"catalog": catalog.name})

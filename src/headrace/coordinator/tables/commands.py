@@ -1,5 +1,8 @@
-"""What a person may ask about lake tables. As for jobs, a command writes what is *wanted*, on any
-node, and says why it can't be had and what to do instead; the leader does it.
+"""Commands about lake tables: optimize, cancel, pause and resume, plan (dry), block and unblock.
+
+As for jobs, a command writes what is *wanted*, on any node; the leader acts on it. A command that
+can't be carried out says why, and what to do instead. A table name that is not known is answered
+with the name that was probably meant.
 """
 
 from __future__ import annotations
@@ -11,48 +14,34 @@ from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
 from headrace.coordinator.tables.catalog_commands import CatalogCommands
-from headrace.coordinator.tables.committing import may_land
-from headrace.coordinator.tables.known import known_table
+from headrace.coordinator.tables.commits import may_land
 from headrace.errors import BadSetting, NotFound, Refused, Unavailable
-from headrace.jobfile.suggest import hint
-from headrace.model.ids import Ids
-from headrace.model.names import check_name
+from headrace.model.ids import Ids, check_name
 from headrace.model.tables.schedule import OCCUPATION_WINDOW_MS
 from headrace.model.tables.settings import property_of
-from headrace.model.tables.status import (
-    OPTIMIZING,
-    OptimizingType,
-    ProcessStatus,
-    TableStatus,
-)
+from headrace.model.tables.status import OPTIMIZING, OptimizingType, ProcessStatus, TableStatus
 from headrace.model.task import Lane, TaskKind
-from headrace.store import (
-    blockers,
-    catalogs,
-    lake,
-    lake_lists,
-    leases,
-    processes,
-    table_tasks,
-    tasks,
-    wake,
-)
-from headrace.store.blockers import Blocker
-from headrace.store.engine import reading
-from headrace.store.lake_rows import LakeTable
-from headrace.store.tasks import OfTable, Task
-from headrace.store.tx import in_tx
+from headrace.model.text import hint, nearest
+from headrace.store.core import leases, notifications
+from headrace.store.core.engine import reading
+from headrace.store.core.transactions import in_tx
+from headrace.store.tables import catalogs, lake_tables, processes, table_tasks
+from headrace.store.tables.lake_tables import Blocker, LakeTable
+from headrace.store.tasks import tasks
+from headrace.store.tasks.tasks import OfTable, Task
 
+COMPARED_MAX = 2000  # names to compare a mistyped one with
+NAMED_MAX = 5  # tables of the same name to suggest
 BLOCK_MIN_S, BLOCK_MAX_S = 1, 24 * 3600
 BLOCKERS_MAX = 20  # of one table at a time
 REASON_MAX = 500  # characters
 PLANS_READ_MAX = 1000  # of all groups, dry and real
-DRY_PLANS_MAX = 10  # that wait or run at a time: they share control slots with real ones
-DRY_PLAN_MAX_MS = 600_000  # one that is not made by then is given up: nobody waits for it
+DRY_PLANS_MAX = 10  # waiting or running: they share control slots with real plans
+DRY_PLAN_MAX_MS = 600_000  # then it is canceled: nobody waits for it any more
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class CommandResult:
     """A table after a command, and whether the command changed anything."""
 
     table: LakeTable
@@ -62,7 +51,7 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Blocked:
     blocker: Blocker
-    # The process whose commit had begun before: nobody can hold it back any more.
+    # The number of a process whose commit had begun before: it can't be held back any more.
     committing: int | None = None
 
 
@@ -75,80 +64,80 @@ class TableCommands:
         self.catalogs = CatalogCommands(engine, clock, stopping=self._stopping)
 
     def now_ms(self) -> int:
-        """The time of this node, for whoever shows how far away another is."""
+        """This node's wall clock, for views that show durations relative to it."""
         return self._clock.wall_ms()
 
-    def optimize(self, identifier: str, kind: OptimizingType) -> Asked:
-        """Have a table optimized now, at least so thoroughly. Said twice is said once."""
+    def optimize(self, identifier: str, kind: OptimizingType) -> CommandResult:
+        """Have a table optimized now, with at least this type. Idempotent."""
 
-        def work(conn: Connection) -> Asked:
+        def work(conn: Connection) -> CommandResult:
             table = _locked(conn, identifier)
             _check_may_optimize(conn, table)
             running = processes.running_of(conn, table.id)
             under_way = running is not None and not running.settling and running.type >= kind
-            asked = table.wanted_type is not None and table.wanted_type >= kind
-            if under_way or asked:
-                return Asked(table, changed=False)
-            # A person says now: what failed before is not waited for.
-            lake.change(conn, table.id, wanted_type=kind.name, not_before_ms=0)
-            wake.notify(conn)
-            return Asked(known_table(conn, identifier), changed=True)
+            already_wanted = table.wanted_type is not None and table.wanted_type >= kind
+            if under_way or already_wanted:
+                return CommandResult(table, changed=False)
+            # A person asked for it now: the back-off after failures is skipped.
+            lake_tables.change(conn, table.id, wanted_type=kind.name, not_before_ms=0)
+            notifications.notify(conn)
+            return CommandResult(known_table(conn, identifier), changed=True)
 
         return in_tx(self._engine, work, stop=self._stopping)
 
-    def cancel(self, identifier: str) -> Asked:
-        """End the process of a table, and withdraw the wish for one. Without either nothing is
-        changed: it has ended, or never began."""
+    def cancel(self, identifier: str) -> CommandResult:
+        """Cancel the running process of a table and withdraw the wish for one. If there is neither,
+        nothing changes: the process has ended, or never began."""
 
-        def work(conn: Connection) -> Asked:
-            # A process before its table, as everybody locks them: nobody waits in a circle.
-            found = processes.running_of(conn, known_table(conn, identifier).id)
-            running = processes.lock(conn, found.id) if found is not None else None
+        def work(conn: Connection) -> CommandResult:
+            # A process is locked before its table, everywhere: the same order avoids deadlock.
+            current = processes.running_of(conn, known_table(conn, identifier).id)
+            running = processes.lock(conn, current.id) if current is not None else None
             table = _locked(conn, identifier)
             if running is not None and running.status is ProcessStatus.RUNNING:
                 _check_can_cancel(table, running.number, settling=running.settling)
             changed = running is not None and processes.want_cancel(conn, running.id)
             if table.wanted_type is not None:
-                lake.change(conn, table.id, wanted_type=None)
+                lake_tables.change(conn, table.id, wanted_type=None)
                 changed = True
-            wake.notify(conn)
-            return Asked(known_table(conn, identifier), changed=changed)
+            notifications.notify(conn)
+            return CommandResult(known_table(conn, identifier), changed=changed)
 
         return in_tx(self._engine, work, stop=self._stopping)
 
-    def pause(self, identifier: str) -> Asked:
-        """Leave a table alone until `resume`; a process that runs is closed."""
+    def pause(self, identifier: str) -> CommandResult:
+        """Leave a table alone until `resume`; its running process is closed."""
         return self._want_paused(identifier, paused=True)
 
-    def resume(self, identifier: str) -> Asked:
-        """Let it be optimized again; it is looked at now."""
+    def resume(self, identifier: str) -> CommandResult:
+        """Let a table be optimized again; it is evaluated now."""
         return self._want_paused(identifier, paused=False)
 
-    def _want_paused(self, identifier: str, *, paused: bool) -> Asked:
-        def work(conn: Connection) -> Asked:
+    def _want_paused(self, identifier: str, *, paused: bool) -> CommandResult:
+        def work(conn: Connection) -> CommandResult:
             table = _locked(conn, identifier)
             if table.wanted_paused == paused:
-                return Asked(table, changed=False)
+                return CommandResult(table, changed=False)
             wanted: dict[str, object] = {"wanted_paused": int(paused)}
             at_once_ms = leases.at_once_ms(conn, now_ms=self._clock.wall_ms())
             wanted |= {"wanted_type": None} if paused else {"due_at_ms": at_once_ms}
-            lake.change(conn, table.id, **wanted)
-            wake.notify(conn)
-            return Asked(known_table(conn, identifier), changed=True)
+            lake_tables.change(conn, table.id, **wanted)
+            notifications.notify(conn)
+            return CommandResult(known_table(conn, identifier), changed=True)
 
         return in_tx(self._engine, work, stop=self._stopping)
 
     def plan(self, identifier: str, kind: OptimizingType | None) -> str:
-        """Have it planned, with nothing done about it; `dry_plan` has the answer.
+        """Make a dry plan, which changes nothing; `dry_plan` returns the result by the task id.
 
-        Asked again while the first is under way, it is the same one.
+        A request that is repeated while the first is under way gets the same task.
         """
         task_id = self._ids.new()
 
         def work(conn: Connection) -> str:
             table = _locked(conn, identifier)
             at_least = kind.name if kind is not None else None
-            for task in lake_lists.open_plans(conn, table_id=table.id, most=DRY_PLANS_MAX):
+            for task in lake_tables.open_plans(conn, table_id=table.id, most=DRY_PLANS_MAX):
                 if _is_dry(task) and task.payload.get("at_least") == at_least:
                     return task.id
             now_ms = self._clock.wall_ms()
@@ -163,7 +152,7 @@ class TableCommands:
                 of=OfTable(table.id),
                 now_ms=leases.lasts_from_ms(conn, now_ms=now_ms),
             )
-            wake.notify(conn)
+            notifications.notify(conn)
             return task_id
 
         return in_tx(self._engine, work, stop=self._stopping)
@@ -183,23 +172,24 @@ class TableCommands:
         return task
 
     def block(self, identifier: str, name: str, *, reason: str, seconds: int) -> Blocked:
-        """Keep a table from being planned and committed for so long. The same name again renews
-        it, from now on. A commit that has begun is not held back, and is told."""
+        """Keep a table from being planned and committed for a while. The same name again renews the
+        blocker, from now on. A commit that has begun is not held back; the result names its
+        process."""
         _check_blocker(name, reason, seconds)
 
         def work(conn: Connection) -> Blocked:
             table = _locked(conn, identifier)
-            # Through a node whose clock is ahead it lasts longer, and can be taken back.
+            # On a node whose clock is ahead the blocker lasts longer; `unblock` can end it.
             now_ms = leases.lasts_from_ms(conn, now_ms=self._clock.wall_ms())
-            holding = [each.name for each in blockers.of(conn, table.id, now_ms=now_ms)]
+            holding = [each.name for each in lake_tables.blockers_of(conn, table.id, now_ms=now_ms)]
             if name not in holding and len(holding) >= BLOCKERS_MAX:
                 raise Refused(
                     f"table {identifier!r} has {BLOCKERS_MAX} blockers, the most that there may "
                     "be; renew one of these, or wait until one expires: " + ", ".join(holding)
                 )
             until_ms = now_ms + 1000 * seconds
-            blockers.block(conn, table.id, name, reason=reason, until_ms=until_ms, now_ms=now_ms)
-            held = blockers.of(conn, table.id, now_ms=now_ms)
+            lake_tables.block(conn, table.id, name, reason=reason, until_ms=until_ms, now_ms=now_ms)
+            held = lake_tables.blockers_of(conn, table.id, now_ms=now_ms)
             mine = next(each for each in held if each.name == name)
             running = processes.running_of(conn, table.id)
             begun = running if running is not None and may_land(table, running) else None
@@ -211,22 +201,48 @@ class TableCommands:
         def work(conn: Connection) -> None:
             table = _locked(conn, identifier)
             now_ms = self._clock.wall_ms()
-            if not blockers.unblock(conn, table.id, name):
-                holding = [each.name for each in blockers.of(conn, table.id, now_ms=now_ms)]
+            if not lake_tables.unblock(conn, table.id, name):
+                holding = [
+                    each.name for each in lake_tables.blockers_of(conn, table.id, now_ms=now_ms)
+                ]
                 raise NotFound(
                     f"blocker of table {identifier!r}",
                     name,
                     way_out=f"it may have expired; {hint(name, holding, noun='blockers')}",
                 )
-            wake.notify(conn)
+            notifications.notify(conn)
 
         in_tx(self._engine, work, stop=self._stopping)
 
 
+def known_table(conn: Connection, identifier: str) -> LakeTable:
+    """The table of this name; NotFound, with the name that was probably meant, if there is none."""
+    table = lake_tables.named(conn, identifier)
+    if table is None:
+        raise NotFound("table", identifier, way_out=_way_out(conn, identifier))
+    return table
+
+
+def _way_out(conn: Connection, identifier: str) -> str:
+    """Perhaps the catalog was left out, or a letter mistyped, or the table is not discovered
+    yet."""
+    last = identifier.rpartition(".")[2].strip("`")
+    same = lake_tables.identifiers(conn, most=NAMED_MAX, name=last)
+    if same:
+        return f"did you mean {' or '.join(map(repr, same))}?"
+    near = nearest(identifier, lake_tables.identifiers(conn, most=COMPARED_MAX))
+    if near is not None:
+        return f"did you mean {near!r}?"
+    return (
+        "it is written catalog.namespace.table; `headrace table list` shows those that are known, "
+        "and `headrace catalog list` when each catalog was last looked into"
+    )
+
+
 def _locked(conn: Connection, identifier: str) -> LakeTable:
-    """The table as nobody changes it meanwhile."""
-    table = lake.lock(conn, known_table(conn, identifier).id)
-    return table or known_table(conn, identifier)  # dropped between the two: then it raises
+    """The table with its row locked against changes."""
+    table = lake_tables.lock(conn, known_table(conn, identifier).id)
+    return table or known_table(conn, identifier)  # dropped in between: then this raises NotFound
 
 
 def _is_dry(task: Task) -> bool:
@@ -261,10 +277,10 @@ def _check_can_cancel(table: LakeTable, number: int, *, settling: bool) -> None:
 
 
 def _check_room(conn: Connection, *, now_ms: int) -> None:
-    old = lake_lists.open_plans(conn, until_ms=now_ms - DRY_PLAN_MAX_MS, most=PLANS_READ_MAX)
+    old = lake_tables.open_plans(conn, until_ms=now_ms - DRY_PLAN_MAX_MS, most=PLANS_READ_MAX)
     because = f"no worker made this plan within {DRY_PLAN_MAX_MS // 60_000} minutes"
     table_tasks.cancel(conn, [t.id for t in old if _is_dry(t)], because=because, now_ms=now_ms)
-    waiting = lake_lists.open_plans(conn, most=PLANS_READ_MAX)
+    waiting = lake_tables.open_plans(conn, most=PLANS_READ_MAX)
     if sum(map(_is_dry, waiting)) >= DRY_PLANS_MAX:
         raise Unavailable(
             f"{DRY_PLANS_MAX} dry plans are under way, the most that there may be; ask again later"

@@ -1,41 +1,48 @@
-"""Running processes: each moves on by what its tasks say, until it has ended.
+"""The process reconciler: advances running processes to their end, and discards staged files.
 
-`advance` is called with the report that may have been the last, by every pass, and by the recovery
-pass: it decides by the rows alone, so nothing can sit between two of them (T3).
+`advance` is called with every report that may be the last, by every pass, and by the recovery pass.
+It decides by the rows alone, so no process can get stuck between two of them (T3).
+
+Files staged by processes that ended without a commit are deleted once their token is spent (E6). A
+DISCARD task spends the token by an abort and deletes the files afterwards. It may find the token
+spent by a commit of the process that was taken for lost: nothing that is committed is deleted.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.tables.blame import blame
-from headrace.coordinator.tables.closing import close_process
-from headrace.coordinator.tables.committing import begin_commit, outcome_unknown, plan_commit
-from headrace.coordinator.tables.moving import MOVED, waits_elsewhere
-from headrace.coordinator.tables.planning import planning_failed, planning_moved
-from headrace.model.tables.status import (
-    OPTIMIZING,
-    NextStep,
-    ProcessStatus,
-    TableStatus,
-    next_step,
-)
-from headrace.model.task import ENDED, TaskKind, TaskStatus
-from headrace.store import blockers, lake, processes, table_tasks, tasks
-from headrace.store.engine import reading
-from headrace.store.lake import LakeTable
-from headrace.store.processes import Process
-from headrace.store.table_tasks import State
+from headrace.coordinator.tables.commits import begin_commit, blame, outcome_unknown, plan_commit
+from headrace.coordinator.tables.plan_scheduler import planning_failed, planning_moved
+from headrace.coordinator.tables.table_state import MOVED, close_process, waits_elsewhere
+from headrace.model.ids import Ids
+from headrace.model.jobs.epoch import retry_pause_ms
+from headrace.model.tables.status import OPTIMIZING, NextStep, ProcessStatus, TableStatus, next_step
+from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
+from headrace.protocol.tables import Discarded
+from headrace.store.core.engine import reading
+from headrace.store.tables import lake_tables, processes, table_tasks
+from headrace.store.tables.lake_tables import LakeTable
+from headrace.store.tables.processes import Process
+from headrace.store.tables.table_tasks import TaskState
+from headrace.store.tasks import tasks
+from headrace.store.tasks.tasks import OfTable
 
-RUNNING_MAX = 1_000  # processes looked at in one pass, the next ones in the next
-PLANNING_MAX = 1_000  # tables that are being planned, looked at in one pass
-SETTLE_TIMEOUT_S = 15 * 60  # so long the table is asked how a commit ended
+log = logging.getLogger(__name__)
+
+RUNNING_MAX = 1_000  # processes in one pass; the next pass continues behind them
+PLANNING_MAX = 1_000  # tables in PLANNING that one pass considers
+SETTLE_TIMEOUT_S = 15 * 60  # how long the table is asked for the outcome of a commit
+LEFTOVERS_MAX = 200  # processes with staged files that one pass considers
+LOOK_AGAIN_MS = 30_000  # while a DISCARD task runs, or waits for a worker
+DISCARD_TRIES_MAX = 20  # about 3 h with the pauses; then they are left to orphan cleaning
 
 
-class Processes:
+class ProcessReconciler:
     """Keys are process ids, and `table:ID` for tables that are being planned."""
 
     name = "processes"
@@ -43,30 +50,33 @@ class Processes:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.skipped: Collection[str] = ()  # tables that are not recovered yet
-        self._settling_since_s: dict[str, float] = {}  # by process, as this leader saw it
-        self._after = ""  # the next pass begins behind this one, so that each has its turn
+        self._settling_since_s: dict[str, float] = {}  # by process, on the monotonic clock
+        self._after = ""  # the next pass continues behind this key, so that each has its turn
 
     def keys(self, engine: Engine) -> Sequence[str]:
         with reading(engine) as conn:
             running = processes.running(conn, after=self._after, most=RUNNING_MAX)
-            planning = lake.in_status(conn, {TableStatus.PLANNING}, most=PLANNING_MAX)
+            planning = lake_tables.in_status(conn, {TableStatus.PLANNING}, most=PLANNING_MAX)
         self._after = max(running) if len(running) == RUNNING_MAX else ""
-        found = [process for process, table in running.items() if table not in self.skipped]
-        return [*found, *(f"table:{table}" for table in planning if table not in self.skipped)]
+        process_ids = [process for process, table in running.items() if table not in self.skipped]
+        return [
+            *process_ids,
+            *(f"table:{table}" for table in planning if table not in self.skipped),
+        ]
 
     def due(self, conn: Connection, key: str) -> bool:
         if key.startswith("table:"):
-            table = lake.get(conn, key.removeprefix("table:"))
+            table = lake_tables.get(conn, key.removeprefix("table:"))
             return table is not None and _planning_ended(conn, table) is not None
         process = processes.get(conn, key)
         if process is None:
             return False
         late = self._is_late(process)
-        return _Look(conn, process, self._clock.wall_ms(), late=late).step() is not None
+        return _ProcessSnapshot(conn, process, self._clock.wall_ms(), late=late).step() is not None
 
     def _is_late(self, process: Process) -> bool:
-        """Whether the table was asked for long enough, on this leader's own clock: while nobody
-        led, nobody asked."""
+        """Whether settling has timed out, on this leader's own monotonic clock: while there was no
+        leader, nobody asked the table."""
         if not process.settling:
             self._settling_since_s.pop(process.id, None)
             return False
@@ -77,7 +87,7 @@ class Processes:
     def reconcile(self, conn: Connection, key: str) -> None:
         now_ms = self._clock.wall_ms()
         if key.startswith("table:"):
-            table = lake.lock(conn, key.removeprefix("table:"))
+            table = lake_tables.lock(conn, key.removeprefix("table:"))
             because = _planning_ended(conn, table) if table is not None else None
             if table is not None and because == MOVED:
                 planning_moved(conn, table, now_ms=now_ms)
@@ -90,7 +100,8 @@ class Processes:
 
 
 def _planning_ended(conn: Connection, table: LakeTable) -> str | None:
-    """Why a table that is being planned will get no plan; None: it is not, or it may."""
+    """Why a table in PLANNING will get no plan; None: it is not in PLANNING, or may still get
+    one."""
     if table.status is not TableStatus.PLANNING:
         return None
     task = tasks.get(conn, table.task_id) if table.task_id else None
@@ -100,38 +111,42 @@ def _planning_ended(conn: Connection, table: LakeTable) -> str | None:
 
 
 def advance(conn: Connection, process: Process, *, now_ms: int, late: bool = False) -> None:
-    """Take the next step of a running process, if there is one. `process` is locked. `late`: it
-    has been settling for too long."""
-    look = _Look(conn, process, now_ms, late=late)
-    match look.step():
+    """Take the next step of a running process, if there is one. `process` is locked. `late`:
+    settling has timed out."""
+    snapshot = _ProcessSnapshot(conn, process, now_ms, late=late)
+    match snapshot.step():
         case "cancel":
             because = "somebody canceled it"
             close_process(conn, process, ProcessStatus.KILLED, because=because, now_ms=now_ms)
         case "close":
-            close_process(conn, process, ProcessStatus.CLOSED, because=look.because, now_ms=now_ms)
+            close_process(
+                conn, process, ProcessStatus.CLOSED, because=snapshot.because, now_ms=now_ms
+            )
         case "fail":
             blame(conn, process, now_ms=now_ms)
-            close_process(conn, process, ProcessStatus.FAILED, because=look.because, now_ms=now_ms)
+            close_process(
+                conn, process, ProcessStatus.FAILED, because=snapshot.because, now_ms=now_ms
+            )
         case "commit":
-            assert look.table is not None
-            blame(conn, process, now_ms=now_ms)  # of a partial commit
-            begin_commit(conn, look.table, process, now_ms=now_ms)
+            assert snapshot.table is not None
+            blame(conn, process, now_ms=now_ms)  # a partial commit leaves failed rewrites behind
+            begin_commit(conn, snapshot.table, process, now_ms=now_ms)
         case "commit again":
-            plan_commit(conn, process, look.table, now_ms=now_ms)
+            plan_commit(conn, process, snapshot.table, now_ms=now_ms)
         case "unknown":
-            outcome_unknown(conn, process, because=look.because, now_ms=now_ms)
+            outcome_unknown(conn, process, because=snapshot.because, now_ms=now_ms)
         case _:
             pass
 
 
-class _Look:
-    """What is known of a process, and which step follows from it."""
+class _ProcessSnapshot:
+    """The rows of a process, its table and its tasks, and the step that follows from them."""
 
     def __init__(
         self, conn: Connection, process: Process, now_ms: int, *, late: bool = False
     ) -> None:
         self._conn, self._process, self._now_ms, self._late = conn, process, now_ms, late
-        self.table = lake.get(conn, process.table_id)
+        self.table = lake_tables.get(conn, process.table_id)
         self._tasks = table_tasks.states_of(conn, process.id)
         self.rewrites = [task for task in self._tasks if task.kind is TaskKind.REWRITE]
         self.because = ""
@@ -169,19 +184,19 @@ class _Look:
             case NextStep.FAIL:
                 return self._because("fail", _first_error(self.rewrites))
             case NextStep.COMMIT:
-                # A writer that asked to be left alone is: the commit waits, the work is kept.
-                blocked = blockers.of(self._conn, table.id, now_ms=self._now_ms)
+                # A blocker holds back the commit; the rewritten files are kept.
+                blocked = lake_tables.blockers_of(self._conn, table.id, now_ms=self._now_ms)
                 return None if blocked else "commit"
 
     def _plan(self) -> Mapping[str, object]:
         return processes.plan_of(self._conn, self._process.id)
 
-    def _commit_task(self) -> State | None:
+    def _commit_task(self) -> TaskState | None:
         known = (task for task in self._tasks if task.id == self._process.commit_task)
         return next(known, None)
 
     def _committing(self) -> str | None:
-        """Past here it is not canceled: the commit may have landed, and ends within its tries."""
+        """A commit is not canceled: it may have landed. It ends when its attempts are used up."""
         task = self._commit_task()
         if task is None or task.status in {TaskStatus.CANCELED, TaskStatus.SUCCESS}:
             return "commit again"
@@ -202,7 +217,91 @@ class _Look:
         return self._committing()
 
 
-def _first_error(rewrites: Sequence[State]) -> str:
+def _first_error(rewrites: Sequence[TaskState]) -> str:
     lost = [task for task in rewrites if task.status in ENDED - {TaskStatus.SUCCESS}]
     error = next((task.error for task in lost if task.error), "nobody said why")
     return f"{len(lost)} of {len(rewrites)} rewrite tasks failed: {error}"
+
+
+class Discards:
+    """Keys are ids of ended processes that have staged files left."""
+
+    name = "leftovers"
+
+    def __init__(self, clock: Clock, ids: Ids) -> None:
+        self._clock, self._ids = clock, ids
+
+    def keys(self, engine: Engine) -> Sequence[str]:
+        with reading(engine) as conn:
+            now_ms = self._clock.wall_ms()
+            return processes.with_leftovers(conn, now_ms=now_ms, most=LEFTOVERS_MAX)
+
+    def due(self, conn: Connection, key: str) -> bool:
+        process = processes.get(conn, key)
+        return process is not None and process.leftovers
+
+    def reconcile(self, conn: Connection, key: str) -> None:
+        process, now_ms = processes.lock(conn, key), self._clock.wall_ms()
+        if process is None or not process.leftovers:
+            return
+        table = lake_tables.get(conn, process.table_id)
+        if table is None:  # dropped, its files with it
+            _done(conn, process)
+            return
+        task = tasks.get(conn, process.discard_task) if process.discard_task else None
+        if task is not None and waits_elsewhere(task, table.group):
+            table_tasks.cancel(conn, [task.id], because=MOVED, now_ms=now_ms)
+            task = None
+        if task is not None and task.status not in ENDED:
+            processes.change(conn, process.id, discard_at_ms=now_ms + LOOK_AGAIN_MS)
+        elif task is not None and task.status is not TaskStatus.SUCCESS:
+            error = task.error or f"its task ended {task.status}, and nobody said why"
+            self._failed(conn, process, error, now_ms=now_ms)
+        else:
+            self._plan(conn, process, table.group, now_ms=now_ms)
+
+    def _plan(self, conn: Connection, process: Process, group: str, *, now_ms: int) -> None:
+        task_id = self._ids.new()
+        tasks.plan(
+            conn,
+            task_id=task_id,
+            kind=TaskKind.DISCARD,
+            lane=Lane.CONTROL,
+            group=group,
+            of=OfTable(process.table_id, process.id),
+            now_ms=now_ms,
+        )
+        again_ms = now_ms + LOOK_AGAIN_MS
+        processes.change(conn, process.id, discard_task=task_id, discard_at_ms=again_ms)
+
+    def _failed(self, conn: Connection, process: Process, error: str, *, now_ms: int) -> None:
+        failures = process.discard_failures + 1
+        facts = {"table": process.identifier, "process_id": process.id, "reason": error}
+        if failures >= DISCARD_TRIES_MAX:
+            log.error("staged files left to orphan cleaning", extra=facts)
+            _done(conn, process)
+            return
+        log.warning("staged files not deleted yet", extra={**facts, "failures": failures})
+        processes.change(
+            conn,
+            process.id,
+            discard_task=None,
+            discard_failures=failures,
+            discard_at_ms=now_ms + retry_pause_ms(failures),
+        )
+
+
+def discarded(conn: Connection, process: Process, answer: Discarded) -> None:
+    """Apply the result of a DISCARD task: no staged file of the process is left at its table."""
+    if answer.committed_snapshot is not None and process.error is not None:
+        late = (
+            f"{process.error}; yet its commit had landed, as snapshot {answer.committed_snapshot}"
+        )
+        result = dict(processes.result_of(conn, process.id) or {})
+        result["snapshot"] = answer.committed_snapshot
+        processes.change(conn, process.id, error=late, result=result)
+    _done(conn, process)
+
+
+def _done(conn: Connection, process: Process) -> None:
+    processes.change(conn, process.id, leftovers=0, discard_task=None, discard_at_ms=None)

@@ -1,3 +1,3 @@
-"""The plugins' declarations, one file each."""
+"""Declarations of the plugins, without Spark: their options, and checks of these."""
 
 from __future__ import annotations

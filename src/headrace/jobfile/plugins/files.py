@@ -1,28 +1,80 @@
-"""LocalFile and HdfsFile, as sources and sinks. One set of options; HdfsFile has some more."""
+"""Declarations of the sources and sinks LocalFile and HdfsFile.
+
+They share one set of options; HdfsFile has some more.
+
+The patterns of dates and times are Java's, e.g. `yyyy.MM.dd`, restricted to the plain letters.
+They are read here and not in the JVM, so that a wrong one is refused when the job file is read.
+"""
 
 from __future__ import annotations
 
 import codecs
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
-from headrace.jobfile.nodes import Role
-from headrace.jobfile.options import Kind, Option, Options, PluginDecl, common_options
-from headrace.jobfile.saving import data_save_mode, schema_save_mode
-from headrace.jobfile.timepattern import filename_pattern_flaw, pattern_flaw
+from headrace.jobfile.option_values import data_save_mode, schema_save_mode
+from headrace.jobfile.options import Kind, Option, OptionSet, PluginDecl, common_options
+from headrace.jobfile.syntax_tree import Role
+
+_LETTERS = {
+    "yyyy": "%Y",
+    "uuuu": "%Y",
+    "yy": "%y",
+    "MM": "%m",
+    "dd": "%d",
+    "HH": "%H",
+    "mm": "%M",
+    "ss": "%S",
+    "SSS": "%f",  # six digits; `_render_piece` cuts them
+}
+_PIECE = re.compile(
+    r"'(?P<quoted>[^']*)'|(?P<letters>(?P<letter>[A-Za-z])(?P=letter)*)|(?P<other>.)"
+)
 
 _FORMATS = ("text", "csv", "json", "parquet", "orc")
-_OWN_COLUMNS = frozenset({"parquet", "orc"})  # a file says what it holds
+_OWN_COLUMNS = frozenset({"parquet", "orc"})  # their files declare their columns
 _NO_FORMATS = ("excel", "xml", "binary", "markdown")
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd", "zlib")
 _NO_CODECS = ("lzo", "brotli")
 _ARCHIVES = ("none", "zip", "tar", "tar_gz", "gz")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-_NAME_PARTS = ("transactionId", "now", "uuid")  # what a file's name may be made of
-_KEY = r"[kv]\d+"  # and a folder's: the keys and values of a partition
+_NAME_PARTS = ("transactionId", "now", "uuid")  # variables of a file's name
+_KEY = r"[kv]\d+"  # variables of a folder's name: keys and values of a partition
+
+
+def time_pattern_flaw(pattern: str) -> str | None:
+    """What is wrong with a pattern of dates and times, or None."""
+    for piece in _PIECE.finditer(pattern):
+        letters = piece["letters"]
+        if letters and letters not in _LETTERS:
+            return f"{letters!r} is no part of a time; known are {', '.join(_LETTERS)}"
+        if piece["other"] == "'":
+            return "a quote is left open"
+    return None
+
+
+def filename_pattern_flaw(pattern: str) -> str | None:
+    if "/" in pattern or "\\" in pattern:
+        return "a file's name has no slash"
+    return time_pattern_flaw(pattern)
+
+
+def render_time(pattern: str, moment: datetime) -> str:
+    """The moment as a pattern without flaw writes it."""
+    return "".join(_render_piece(piece, moment) for piece in _PIECE.finditer(pattern))
+
+
+def _render_piece(piece: re.Match[str], moment: datetime) -> str:
+    if piece["quoted"] is not None:
+        return piece["quoted"] or "'"
+    if piece["letters"]:
+        text = moment.strftime(_LETTERS[piece["letters"]])
+        return text[:3] if piece["letters"] == "SSS" else text
+    return piece["other"]
 
 
 def path_flaw(path: str) -> str | None:
@@ -134,9 +186,9 @@ _SOURCE = (
         default=True,
         doc="Folders like `k=v` are columns of text.",
     ),
-    Option("date_format", Kind.STRING, flaw=pattern_flaw, doc="Missing: as ISO 8601."),
-    Option("datetime_format", Kind.STRING, flaw=pattern_flaw, doc="Missing: as ISO 8601."),
-    Option("time_format", Kind.STRING, flaw=pattern_flaw, doc="Missing: HH:mm:ss."),
+    Option("date_format", Kind.STRING, flaw=time_pattern_flaw, doc="Missing: as ISO 8601."),
+    Option("datetime_format", Kind.STRING, flaw=time_pattern_flaw, doc="Missing: as ISO 8601."),
+    Option("time_format", Kind.STRING, flaw=time_pattern_flaw, doc="Missing: HH:mm:ss."),
     _CODEC,
     _ENCODING,
     Option("row_delimiter", Kind.STRING, idle="a source's lines end as they do in any text"),
@@ -242,7 +294,10 @@ _PATH = Option(
 
 
 def streaming_flaw(options: Mapping[str, JsonValue]) -> str | None:
-    """A folder may be empty when the job starts: no file is there to take columns from."""
+    """What is wrong with the options of a streaming source, or None.
+
+    The folder may be empty when the job starts, with no file to take the columns from.
+    """
     form = str(options["file_format_type"])
     if form not in _OWN_COLUMNS or options.get("schema"):
         return None
@@ -252,23 +307,25 @@ def streaming_flaw(options: Mapping[str, JsonValue]) -> str | None:
     )
 
 
-def _declared(name: str, role: Role, doc: str, options: tuple[Option, ...]) -> PluginDecl:
+def _file_plugin(name: str, role: Role, doc: str, options: tuple[Option, ...]) -> PluginDecl:
     flaw = streaming_flaw if role == "source" else None
-    return PluginDecl(name=name, role=role, doc=doc, options=Options(options), streaming_flaw=flaw)
+    return PluginDecl(
+        name=name, role=role, doc=doc, options=OptionSet(options), streaming_flaw=flaw
+    )
 
 
 _READS = (
     "Reads files. In streaming mode it reads what is there and then what arrives, each file once, "
     "five seconds after it was last written to (how-to/read-files-as-they-arrive.md)."
 )
-LOCAL_FILE_SOURCE = _declared("LocalFile", "source", _READS, (_LOCAL_PATH, *_SOURCE))
-HDFS_FILE_SOURCE = _declared("HdfsFile", "source", _READS, (_PATH, *_HADOOP, *_SOURCE))
-LOCAL_FILE_SINK = _declared(
+LOCAL_FILE_SOURCE = _file_plugin("LocalFile", "source", _READS, (_LOCAL_PATH, *_SOURCE))
+HDFS_FILE_SOURCE = _file_plugin("HdfsFile", "source", _READS, (_PATH, *_HADOOP, *_SOURCE))
+LOCAL_FILE_SINK = _file_plugin(
     "LocalFile",
     "sink",
     "Writes files to a folder of the worker's machine, exactly once.",
     (_LOCAL_PATH, *_SINK),
 )
-HDFS_FILE_SINK = _declared(
+HDFS_FILE_SINK = _file_plugin(
     "HdfsFile", "sink", "Writes files to HDFS, exactly once.", (_PATH, *_HADOOP, *_SINK)
 )

@@ -1,4 +1,7 @@
-"""Iceberg, as a source and as a sink. Without a catalog of its own: the embedded warehouse."""
+"""Declarations of the Iceberg source and sink.
+
+Without a catalog of its own, a table is in the embedded warehouse.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,9 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from headrace.jobfile.nodes import RESERVED
-from headrace.jobfile.options import Kind, Option, Options, PluginDecl, common_options
-from headrace.jobfile.saving import data_save_mode, schema_save_mode
+from headrace.jobfile.option_values import data_save_mode, schema_save_mode
+from headrace.jobfile.options import Kind, Option, OptionSet, PluginDecl, common_options
+from headrace.jobfile.syntax_tree import RESERVED
 
 _FORBIDDEN = frozenset("/\\'\"`")
 _STRATEGIES = (
@@ -19,7 +22,7 @@ _STRATEGIES = (
     "FROM_SNAPSHOT_TIMESTAMP",
     "TABLE_SCAN_THEN_INCREMENTAL",
 )
-_STARTS = {  # what a strategy needs to be told
+_STARTS = {  # by strategy, the option that it needs
     "FROM_SNAPSHOT_ID": "start_snapshot_id",
     "FROM_SNAPSHOT_TIMESTAMP": "start_snapshot_timestamp",
 }
@@ -31,7 +34,7 @@ _BATCH_ONLY = ("end_snapshot_id", "use_snapshot_id", "use_snapshot_timestamp")
 
 
 def name_flaw(name: str) -> str | None:
-    """What is wrong with a name that becomes a folder, and part of an identifier."""
+    """What is wrong with a name that becomes a folder and a part of an identifier, or None."""
     if not all(name.split(".")):
         return "it has an empty part; write NAME, or NAME.NAME"
     wrong = next((c for c in name if c in _FORBIDDEN or not c.isprintable()), None)
@@ -39,11 +42,11 @@ def name_flaw(name: str) -> str | None:
 
 
 def source_flaw(options: Mapping[str, JsonValue]) -> str | None:
-    """What is wrong with the options that say what is read, in either mode."""
-    given = [name for name in _BATCH_ONLY[1:] if options.get(name) is not None]
+    """What is wrong with the options that say what is read, in batch and in streaming mode."""
+    single = [name for name in _BATCH_ONLY[1:] if options.get(name) is not None]
     ranged = [name for name in ("start_snapshot_id", "end_snapshot_id") if options.get(name)]
-    if len(given) > 1 or (given and ranged):
-        return f"{(given + ranged)[0]!r} and {(given + ranged)[1]!r} exclude each other; give one"
+    if len(single) > 1 or (single and ranged):
+        return f"{(single + ranged)[0]!r} and {(single + ranged)[1]!r} exclude each other; give one"
     strategy = str(options.get("stream_scan_strategy"))
     needed = _STARTS.get(strategy)
     if needed is not None and options.get(needed) is None:
@@ -52,7 +55,7 @@ def source_flaw(options: Mapping[str, JsonValue]) -> str | None:
 
 
 def mode_flaw(options: Mapping[str, JsonValue], *, streaming: bool) -> str | None:
-    """What was given, and has no meaning in the job's mode."""
+    """What is wrong with options that have no meaning in the job's mode, or None."""
     if not streaming:
         if options.get("start_snapshot_timestamp") is not None:
             return "'start_snapshot_timestamp' is for job.mode = STREAMING; leave it out"
@@ -89,7 +92,7 @@ ICEBERG_SOURCE = PluginDecl(
     role="source",
     doc="Reads a snapshot of an Iceberg table; in streaming mode, what is appended to it.",
     flaw=source_flaw,
-    options=Options(
+    options=OptionSet(
         (
             *_table("the name of the table to read."),
             Option(
@@ -151,7 +154,7 @@ ICEBERG_SINK = PluginDecl(
     name="Iceberg",
     role="sink",
     doc="Appends to an Iceberg table, exactly once.",
-    options=Options(
+    options=OptionSet(
         (
             *_table("the name of the table to write to.", tuple(RESERVED)),
             Option("case_sensitive", Kind.BOOL, default=False),

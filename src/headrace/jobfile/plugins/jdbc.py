@@ -1,4 +1,4 @@
-"""Jdbc: a database behind its JDBC driver, as a source and as a sink."""
+"""Declarations of the Jdbc source and sink: a database behind its JDBC driver."""
 
 from __future__ import annotations
 
@@ -8,51 +8,54 @@ from urllib.parse import unquote
 
 from pydantic import JsonValue
 
-from headrace.jobfile.nodes import RESERVED
+from headrace.jobfile.option_values import data_save_mode, save_mode_flaw, schema_save_mode
 from headrace.jobfile.options import (
     PARALLELISM_MAX,
     Kind,
     Option,
-    Options,
+    OptionSet,
     PluginDecl,
     common_options,
 )
-from headrace.jobfile.saving import data_save_mode, saving_flaw, schema_save_mode
+from headrace.jobfile.syntax_tree import RESERVED
 
-DATABASES = ("jdbc:postgresql:",)  # how the urls of those begin that are built
+DATABASES = ("jdbc:postgresql:",)  # how the URL of a supported database begins
 DRIVER = "org.postgresql.Driver"
 BATCH_ROWS_MAX = 1_000_000
 COMMIT_TRIES_MAX = 100
 _TABLE_NAMES = tuple(RESERVED)
 _IDENTIFIERS = ("ORIGINAL", "UPPERCASE", "LOWERCASE")
 _BY_SPARK = "Spark cuts the rows by partition_column alone"
-# What may hold a semicolon that ends no statement: quoted texts and names, and comments.
+# A semicolon in these ends no statement: quoted texts, quoted names and comments.
 _QUOTED = re.compile(
     r"\$(\w*)\$.*?\$\1\$|'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|--[^\n]*|/\*.*?\*/", re.DOTALL
 )
 _NAME = r'(?:"(?:[^"]|"")+"|[A-Za-z_][\w$]*)'
 INSERT_NAME = re.compile(_NAME)
-# The plain form of the user's own statement: a table, perhaps its columns, and one `?` for each.
+# The only form of `query`: a table, optionally its columns, and one `?` for each column.
 INSERT = re.compile(
     rf"\s*INSERT\s+INTO\s+(?P<table>{_NAME}(?:\s*\.\s*{_NAME})*)\s*"
     rf"(?:\(\s*(?P<columns>{_NAME}(?:\s*,\s*{_NAME})*)\s*\))?\s*"
     r"VALUES\s*\(\s*(?P<values>\?(?:\s*,\s*\?)*)\s*\)\s*;?\s*",
     re.IGNORECASE,
 )
-_ENDS = frozenset({"abort", "commit", "end", "prepare", "rollback"})
+_TRANSACTION_ENDS = frozenset({"abort", "commit", "end", "prepare", "rollback"})
 
 
 def sql_flaw(text: str) -> str | None:
-    """Whether a text would end the transaction in which it is run, and is fenced (E1)."""
+    """What is wrong with SQL that would end the transaction in which it runs, or None.
+
+    The fencing of an epoch needs that one transaction (E1).
+    """
     for statement in _QUOTED.sub(" ", text).split(";"):
         first = next(iter(statement.split()), "").lower()
-        if first in _ENDS:
+        if first in _TRANSACTION_ENDS:
             return f"{first.upper()} would end the transaction that it is a part of; leave it out"
     return None
 
 
 def url_flaw(url: str) -> str | None:
-    """No database is spoken to without its driver, and what only its dialect knows."""
+    """What is wrong with a URL, or None: each database needs its own driver and dialect."""
     if url.startswith(tuple(DATABASES)):
         named = url.partition("?")[0].split(":", 2)[2].strip("/")
         return None if named else "it names no database: jdbc:postgresql://host:5432/database"
@@ -69,7 +72,7 @@ def driver_flaw(driver: str) -> str | None:
 
 
 def _database_flaw(options: Mapping[str, JsonValue]) -> str | None:
-    """A sink writes to the database that its url leads to, and asks it for its name."""
+    """What is wrong with `database`, or None: a sink writes to the one that its URL leads to."""
     named = str(options.get("database") or "")
     _, _, place = str(options.get("url")).partition("?")[0].partition("//")
     leads_to = unquote(place.partition("/")[2])
@@ -91,8 +94,8 @@ def source_flaw(options: Mapping[str, JsonValue]) -> str | None:
     if options.get("query") and options.get("table_path"):
         return "give 'query' or 'table_path', one of them"
     bounds = ("partition_lower_bound", "partition_upper_bound")
-    given = [name for name in bounds if options.get(name) is not None]
-    if len(given) == 1:
+    bounds_set = [name for name in bounds if options.get(name) is not None]
+    if len(bounds_set) == 1:
         return f"give both {bounds[0]!r} and {bounds[1]!r}, or neither"
     needing = [name for name in ("partition_num", *bounds) if options.get(name) is not None]
     if needing and not options.get("partition_column"):
@@ -110,7 +113,7 @@ def sink_flaw(options: Mapping[str, JsonValue]) -> str | None:
         return "give 'query' or generate_sink_sql = true, not both"
     if options.get("query") and options.get("table"):
         return "give 'query' or 'table', not both: the query names the table"
-    return _database_flaw(options) or saving_flaw(options)
+    return _database_flaw(options) or save_mode_flaw(options)
 
 
 def _common() -> tuple[Option, ...]:
@@ -151,7 +154,7 @@ JDBC_SOURCE = PluginDecl(
     repeatable=False,  # the table may have changed when it is read again
     streams=False,
     flaw=source_flaw,
-    options=Options(
+    options=OptionSet(
         (
             *_common(),
             Option("query", Kind.STRING, doc="A SELECT."),
@@ -195,7 +198,7 @@ JDBC_SINK = PluginDecl(
     doc="Inserts into a table, exactly once. PostgreSQL so far.",
     one_of=(("query", "table"),),
     flaw=sink_flaw,
-    options=Options(
+    options=OptionSet(
         (
             *_common(),
             Option(

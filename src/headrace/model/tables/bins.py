@@ -1,10 +1,16 @@
-"""Files that are rewritten together: a bin is one task's unit, and becomes one file.
+"""Bins: which files are rewritten together, and which bins make up one rewrite task.
 
-Neighbours by path go together, so that an order the files had among them is kept. What limits a bin
-is one output of the target size, what a task may read (data *and* deletes: the peer weighs only
-data, and its tasks run out of memory on deletes), and how many files it may open. Afterwards small
-bins are joined wherever they lie, until no two fit: that is what makes a plan final. The rewrite of
-a table's bins leaves nothing that the same plan would rewrite again.
+A bin is the unit of a rewrite, and becomes one file. Neighbours by path go together, so that an
+order the files had among them is kept. A bin is limited by one output of the target size, by what a
+task may read (data *and* deletes: Amoro weighs only data, and its tasks run out of memory on
+deletes), and by how many files it may open. Afterwards small bins are joined wherever they lie,
+until no two fit. That makes a plan final: the rewrite of a table's bins leaves nothing that the
+same plan would rewrite again.
+
+A task takes neighbouring bins until it has enough to do. One task per bin would pay for a Spark job
+each time, and a table of many partitions has hundreds of small bins; all bins in one task would
+leave threads idle, and lose everything when one bin fails. So small bins share a task, up to what
+one task may read, and a bin of that size has a task for itself.
 """
 
 from __future__ import annotations
@@ -13,20 +19,21 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.model.tables.files import DataFile, Partition
-from headrace.model.tables.measure import DeleteIndex
+from headrace.model.tables.files import DataFile, DeleteIndex, Partition
 from headrace.model.tables.settings import OptimizingSettings
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
+    """Files of one partition that are rewritten into one."""
+
     partition: Partition
     files: tuple[DataFile, ...]  # by path
-    deletes: frozenset[int]  # all that apply to any of them, to be applied
+    deletes: frozenset[int]  # indexes of all deletes that apply to any of the files
     bytes: int
     delete_bytes: int
-    live_bytes: int  # what is probably left to write
-    outputs: int  # files this becomes: one, none when every row is gone, more for a huge file
+    live_bytes: int  # what is probably left to write, by the deletes
+    outputs: int  # files it becomes: one, none when every row is deleted, more for a huge file
 
     @property
     def read_bytes(self) -> int:
@@ -34,22 +41,22 @@ class Bin:
 
     @property
     def applied(self) -> int:
-        """Pairs of a file and a delete that a scan no longer has to bring together."""
+        """Pairs of a file and a delete that applies to it, which a scan no longer has to merge."""
         return sum(len(file.deletes) for file in self.files)
 
     @property
     def orders(self) -> bool:
-        """It puts rows into the table's declared order that are not in it."""
+        """Whether the rewrite sorts rows that are not in the table's declared order yet."""
         return not all(file.sorted for file in self.files)
 
     def cost(self, settings: OptimizingSettings) -> int:
-        """Bytes read and written, an opened file counted as so many: Amoro's weights."""
+        """Bytes read and written, with Amoro's weights; opening a file counts as bytes, too."""
         opened = settings.open_file_cost_bytes * (len(self.files) + len(self.deletes))
         return 2 * self.bytes + self.delete_bytes + opened
 
 
 class Packer:
-    """Packs files of one partition."""
+    """Packs the files of one partition into bins."""
 
     def __init__(self, deletes: DeleteIndex, settings: OptimizingSettings) -> None:
         self._deletes = deletes
@@ -58,7 +65,7 @@ class Packer:
         self._files_max = settings.max_file_count
 
     def pack(self, files: Sequence[DataFile]) -> Sequence[Bin]:
-        """Every file in one bin, bins in the order of their first path."""
+        """Put every file into one bin; the bins come in the order of their first path."""
         packed = map(self._bin, self._join(self._neighbours(sorted(files, key=_by_path))))
         return sorted(packed, key=lambda each: each.files[0].path)
 
@@ -73,10 +80,10 @@ class Packer:
         return loads
 
     def _join(self, loads: Sequence[_Load]) -> Sequence[_Load]:
-        """Join the two smallest while they fit; when they don't, no other two do.
+        """Join the two smallest while they fit by size; when they don't, no other two do.
 
-        Two that would fit by size and are kept apart by what a task may read or open: the one that
-        reads more is done, the other may still find a partner.
+        Where two would fit by size, but not by what a task may read or open, the one that reads
+        more is done, and the other may still find a partner.
         """
         heap = [(load.live, index, load) for index, load in enumerate(loads)]
         heapq.heapify(heap)
@@ -107,9 +114,9 @@ class Packer:
         return size + self._delete_bytes(one, other) <= self._task or self._reads_anyway(one, other)
 
     def _reads_anyway(self, one: _Load, other: _Load) -> bool:
-        """One of them reads the deletes of both, and hardly anything would fit beside these.
+        """Whether one of them reads the deletes of both anyway, and these nearly fill a task.
 
-        A partition under one huge equality delete would otherwise be rewritten file by file,
+        Otherwise a partition under one huge equality delete would be rewritten file by file,
         reading that delete each time.
         """
         nested = one.deletes >= other.deletes or other.deletes >= one.deletes
@@ -117,7 +124,7 @@ class Packer:
         return nested and bool(one.deletes and other.deletes) and most > self._task // 2
 
     def _delete_bytes(self, one: _Load, other: _Load) -> int:
-        """Of both together: a delete that applies to files of each is read once."""
+        """The delete bytes of both together: a delete that applies to both is read once."""
         if not other.deletes:
             return one.delete_bytes
         return one.delete_bytes + self._deletes.sum_bytes(other.deletes - one.deletes)
@@ -130,13 +137,13 @@ class Packer:
             bytes=load.bytes,
             delete_bytes=load.delete_bytes,
             live_bytes=load.live,
-            # Rounded down: outputs of a huge file are of the target size or more, never short.
+            # Rounded down: the outputs of a huge file have at least the target size.
             outputs=max(1, load.live // self._target) if load.live else 0,
         )
 
 
 class _Load:
-    """A bin that still grows."""
+    """A bin that is still being filled."""
 
     __slots__ = ("bytes", "delete_bytes", "deletes", "files", "live")
 
@@ -151,7 +158,7 @@ class _Load:
         return self.bytes + self.delete_bytes
 
     def take(self, other: _Load, delete_bytes: int) -> None:
-        """Add the other's files; `delete_bytes` is that of both together."""
+        """Add the other's files; `delete_bytes` are those of both together."""
         self.files += other.files
         self.bytes += other.bytes
         self.live += other.live
@@ -161,3 +168,19 @@ class _Load:
 
 def _by_path(file: DataFile) -> str:
     return file.path
+
+
+def group(bins: Sequence[Bin], *, task_bytes: int, bins_max: int) -> Sequence[Sequence[Bin]]:
+    """Cut the bins into tasks, in their order, so that bins of a partition stay neighbours.
+
+    A task reads at most `task_bytes`, unless it is one bin that reads more.
+    """
+    tasks: list[list[Bin]] = []
+    room = 0
+    for each in bins:
+        if not tasks or each.read_bytes > room or len(tasks[-1]) >= bins_max:
+            tasks.append([])
+            room = task_bytes
+        tasks[-1].append(each)
+        room -= each.read_bytes
+    return tasks

@@ -1,21 +1,33 @@
-"""What a process rewrites: bins of the partitions that need it, as many as the budget has room for.
+"""Plans: the bins that an optimizing process rewrites, as many as its budget has room for.
 
 A bin stands in a plan only when it gains: fewer files, fewer deletes to apply, or (in a full) rows
 put into the declared order. So the same files are not rewritten for ever, which is what users of
-the peer report most. Partitions that waited longest come first, and one of them may be split over
-several processes; only those whose last bin is in the plan are done with it and move their clock.
+Amoro report most. Partitions that waited longest come first, and one of them may be split over
+several processes; only those whose last bin is in the plan are done with it and advance their
+clock.
+
+`predict` gives the table as a plan is expected to leave it: for a dry run, and to prove that a plan
+is final. What equality deletes take away can't be known from metadata, so they shrink nothing
+there; the real files may be smaller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
 from headrace.model.tables.bins import Bin, Packer
-from headrace.model.tables.evaluate import Clock, Evaluated
-from headrace.model.tables.files import DataFile, Partition, TableFiles
-from headrace.model.tables.measure import Classifier, DeleteIndex, FileClass, FileSize
+from headrace.model.tables.evaluation import EvaluatedPartition, PartitionClock
+from headrace.model.tables.files import (
+    Classifier,
+    DataFile,
+    DeleteIndex,
+    FileClass,
+    FileSize,
+    Partition,
+    TableFiles,
+)
 from headrace.model.tables.settings import OptimizingSettings
 from headrace.model.tables.status import OptimizingType
 
@@ -25,12 +37,12 @@ BUDGET_PER_THREAD_BYTES = 512 * 1024 * 1024  # Amoro's max-input-file-size-per-t
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a rewrite is predicted to change, and what it takes."""
+    """What a rewrite is predicted to change, and what it costs."""
 
     files_before: int
     files_after: int
-    applied: int  # pairs of a file and a delete that are no more
-    deletes_removed: int  # delete files that nothing needs afterwards
+    applied: int  # pairs of a file and a delete that scans no longer merge
+    deletes_removed: int  # delete files that no data file needs afterwards
     bytes_before: int  # data and removed deletes
     bytes_after: int
     bytes_read: int
@@ -45,52 +57,59 @@ class Gain:
         return self.bytes_before - self.bytes_after
 
     def benefit(self, open_file_cost_bytes: int) -> float:
-        """Bytes that a scan is spared for each byte read and written once; opening a file, or
-        bringing a delete to it, counted as so many."""
+        """Bytes that every scan is spared for each byte that the rewrite reads or writes.
+
+        Opening a file, or applying a delete to it, counts as `open_file_cost_bytes`.
+        """
         opened = open_file_cost_bytes * (self.files_saved + self.applied)
         return (opened + self.bytes_saved) / max(1, self.bytes_read + self.bytes_after)
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """How much one process may take. A bin that exceeds it is taken when it is the first one, so
-    that a plan never comes to nothing for want of room. None: any number."""
+class ProcessBudget:
+    """How much one process may rewrite. None: no limit.
 
-    bytes: int | None = None  # read, data and deletes: Amoro's budget counts input as well
+    The first bin is taken even when it exceeds the budget, so that a plan always makes progress.
+    """
+
+    bytes: int | None = None  # read, data and deletes; as in Amoro, a budget counts input
     bins: int | None = None
     files: int | None = None
 
 
-BOUNDLESS = Room()
+BOUNDLESS = ProcessBudget()
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TablePlan:
+    """What one process rewrites, and what is left for others."""
+
     type: OptimizingType
     bins: Sequence[Bin]
     gain: Gain
-    removed: frozenset[int]  # deletes that no file needs once every bin is replaced
-    reserved: frozenset[int]  # deletes of these bins that files left out still need
-    done: Mapping[Partition, OptimizingType]  # planned to their last bin
-    left: Sequence[Partition]  # with bins that wait for another process, in their order
-    left_out: Sequence[DataFile]  # that failed too often, and would have been rewritten
+    removed: frozenset[int]  # deletes that no file needs once all bins are replaced
+    reserved: frozenset[int]  # deletes of these bins that other files still need
+    done: Mapping[Partition, OptimizingType]  # partitions whose last bin is in the plan
+    left: Sequence[Partition]  # partitions with bins that wait for another process, in order
+    left_out: Sequence[DataFile]  # due, but excluded because they failed too often
 
 
 def plan(
     table: TableFiles,
-    evaluated: Sequence[Evaluated],
+    evaluated: Sequence[EvaluatedPartition],
     settings: OptimizingSettings,
     *,
-    room: Room = BOUNDLESS,
+    room: ProcessBudget = BOUNDLESS,
     left_out: Collection[str] = (),
-) -> Plan | None:
+) -> TablePlan | None:
     """The plan for the partitions that need optimizing; None when no rewrite gains anything.
 
-    `left_out` are paths not to be touched. Deletes are judged by the files of `table` alone: a scan
-    under a filter must bring every file that its deletes apply to, or `removed` is not to be used.
+    `left_out` are paths that are not to be touched. `removed` is worked out from the files of
+    `table` alone: a scan under a filter must bring every file that its deletes apply to, or
+    `removed` must not be used.
     """
     due = {each.partition: each for each in evaluated if each.type is not None}
-    shunned = [f for f in table.files if f.path in left_out and f.partition in due]
+    excluded = [f for f in table.files if f.path in left_out and f.partition in due]
     by_partition = _gaining_bins(table, due, settings, left_out)
     order = sorted((due[partition] for partition in by_partition), key=_longest_waiting)
     bins, left = _within(room, [by_partition[e.partition] for e in order])
@@ -98,7 +117,7 @@ def plan(
         return None
     taken = {each.partition for each in bins}
     removed = _removed(table, bins)
-    return Plan(
+    return TablePlan(
         type=max(due[partition].type or OptimizingType.MINOR for partition in taken),
         bins=bins,
         gain=gain_of(bins, removed, table, settings),
@@ -110,17 +129,17 @@ def plan(
             if each.type is not None and each.partition not in left
         },
         left=left,
-        left_out=shunned,
+        left_out=excluded,
     )
 
 
-def moved(
-    clocks: Mapping[K, Clock], done: Mapping[K, OptimizingType], *, at_ms: int
-) -> dict[K, Clock]:
-    """The clocks once a plan is committed that was the last for the partitions in `done`."""
+def advanced_clocks(
+    clocks: Mapping[K, PartitionClock], done: Mapping[K, OptimizingType], *, at_ms: int
+) -> dict[K, PartitionClock]:
+    """The clocks after the commit of a plan that was the last one for the partitions in `done`."""
     after = dict(clocks)
     for partition, kind in done.items():
-        clock = after.get(partition, Clock(seen_ms=at_ms))
+        clock = after.get(partition, PartitionClock(seen_ms=at_ms))
         match kind:
             case OptimizingType.MINOR:
                 after[partition] = replace(clock, minor_ms=at_ms)
@@ -139,6 +158,7 @@ def gain_of(
     table: TableFiles,
     settings: OptimizingSettings,
 ) -> Gain:
+    """The gain of rewriting these bins; `removed` are the deletes that go with them."""
     dropped = sum(table.deletes[index].bytes for index in removed)
     return Gain(
         files_before=sum(len(each.files) for each in bins),
@@ -154,7 +174,7 @@ def gain_of(
 
 def _gaining_bins(
     table: TableFiles,
-    due: Mapping[Partition, Evaluated],
+    due: Mapping[Partition, EvaluatedPartition],
     settings: OptimizingSettings,
     left_out: Collection[str],
 ) -> Mapping[Partition, Sequence[Bin]]:
@@ -163,10 +183,10 @@ def _gaining_bins(
     candidates: dict[Partition, list[DataFile]] = {}
     untouched = _listed_twice(table.files).union(left_out)
     for file in table.files:
-        found = due.get(file.partition)
-        if found is None or found.type is None or file.path in untouched:
+        evaluated = due.get(file.partition)
+        if evaluated is None or evaluated.type is None or file.path in untouched:
             continue
-        if _wanted(file, classes.of(file), found.type, settings):
+        if _wanted(file, classes.of(file), evaluated.type, settings):
             candidates.setdefault(file.partition, []).append(file)
     packer = Packer(deletes, settings)
     return {
@@ -177,31 +197,38 @@ def _gaining_bins(
 
 
 def _listed_twice(files: Sequence[DataFile]) -> set[str]:
-    """A writer may have added one file two times, and its rows count twice. Replacing it would
-    take both away, and give back as many as there are bins that hold it."""
+    """Paths that the table lists more than once: these files must not be rewritten.
+
+    A writer may have added one file twice, and its rows count twice. Replacing it would remove
+    both entries, and add as many as there are bins that hold it.
+    """
     seen: set[str] = set()
     return {file.path for file in files if file.path in seen or seen.add(file.path)}
 
 
 def _wanted(
-    file: DataFile, found: FileClass, kind: OptimizingType, settings: OptimizingSettings
+    file: DataFile, file_class: FileClass, kind: OptimizingType, settings: OptimizingSettings
 ) -> bool:
-    """Generations keep a byte from being rewritten over and over: a minor leaves alone what has
-    outgrown the fragments, a major what has reached its size."""
-    if found.size is FileSize.FRAGMENT or found.rewrite or found.laden:
+    """Whether optimizing of this type takes the file.
+
+    Generations keep a byte from being rewritten over and over: a minor leaves alone what is larger
+    than a fragment, a major what has reached its size.
+    """
+    if file_class.size is FileSize.FRAGMENT or file_class.rewrite or file_class.laden:
         return True
     match kind:
         case OptimizingType.MINOR:
             return False
         case OptimizingType.MAJOR:
-            return found.size is FileSize.UNDERSIZED
+            return file_class.size is FileSize.UNDERSIZED
         case OptimizingType.FULL:
-            small = found.size is FileSize.UNDERSIZED
+            small = file_class.size is FileSize.UNDERSIZED
             return settings.full_rewrite_all_files or small or bool(file.deletes)
     assert_never(kind)
 
 
 def _gains(each: Bin, kind: OptimizingType | None) -> bool:
+    """Fewer deletes, fewer files, or (in a full) rows that get sorted."""
     if each.deletes:
         return True
     if len(each.files) > 1 and each.outputs < len(each.files):
@@ -209,19 +236,19 @@ def _gains(each: Bin, kind: OptimizingType | None) -> bool:
     return kind is OptimizingType.FULL and each.orders
 
 
-def _longest_waiting(each: Evaluated) -> tuple[int, int, Partition]:
-    """Never done first, then the longest wait, then the most to do."""
+def _longest_waiting(each: EvaluatedPartition) -> tuple[int, int, Partition]:
+    """Sort key: never optimized first, then the longest wait, then the highest cost."""
     since = -1 if each.waiting_since_ms is None else each.waiting_since_ms
     return since, -each.cost, each.partition
 
 
 def _within(
-    room: Room, by_partition: Sequence[Sequence[Bin]]
+    room: ProcessBudget, by_partition: Sequence[Sequence[Bin]]
 ) -> tuple[Sequence[Bin], Sequence[Partition]]:
-    """The bins there is room for, and the partitions of those there is not.
+    """The bins that fit into the budget, and the partitions of those that don't.
 
-    What comes after the first one without room waits as well: a small bin must not pass those
-    that waited longer. The bin that uses up the bytes is taken whole.
+    After the first bin that does not fit, all others wait as well: a small bin must not overtake
+    those that waited longer. The bin that uses up the bytes is taken whole.
     """
     taken: list[Bin] = []
     left: dict[Partition, None] = {}
@@ -242,6 +269,44 @@ def _reached(most: int | None, count: int) -> bool:
 
 
 def _removed(table: TableFiles, bins: Sequence[Bin]) -> frozenset[int]:
+    """Deletes of these bins that apply to no other file."""
     rewritten = {file.path for each in bins for file in each.files}
     needed = {i for file in table.files if file.path not in rewritten for i in file.deletes}
     return frozenset(index for each in bins for index in each.deletes) - needed
+
+
+def predict(table: TableFiles, plan: TablePlan) -> TableFiles:
+    """The files after the plan's commit. The new snapshot has no id yet, so it keeps the old."""
+    deletes = DeleteIndex(table)
+    rewritten = {file.path for each in plan.bins for file in each.files}
+    kept = [index for index in range(len(table.deletes)) if index not in plan.removed]
+    place = {index: number for number, index in enumerate(kept)}
+    files = [
+        replace(file, deletes=tuple(place[index] for index in file.deletes))
+        for file in table.files
+        if file.path not in rewritten
+    ]
+    for number, each in enumerate(plan.bins):
+        files += _outputs(each, deletes, f"predicted-{table.sequence + 1}-{number}")
+    return replace(
+        table,
+        sequence=table.sequence + 1,
+        files=files,
+        deletes=[table.deletes[index] for index in kept],
+    )
+
+
+def _outputs(each: Bin, deletes: DeleteIndex, name: str) -> Iterator[DataFile]:
+    rows = sum(map(deletes.live_rows, each.files))
+    for number in range(each.outputs):
+        yield DataFile(
+            path=f"{name}-{number}",
+            bytes=_part(each.live_bytes, each.outputs, number),
+            rows=_part(rows, each.outputs, number),
+            partition=each.partition,
+            sorted=True,
+        )
+
+
+def _part(total: int, parts: int, number: int) -> int:
+    return total // parts + (number < total % parts)

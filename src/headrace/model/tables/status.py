@@ -1,23 +1,28 @@
-"""Where a table stands in its optimizing, where a process of it stands, and how both change.
+"""The state machines of tables and their optimizing processes, and recovery after a restart (T1).
 
-A table under a running process leaves it only together with the process: there is no way from
-*_OPTIMIZING or COMMITTING back to IDLE in `TABLE_TRANSITIONS`, only `released` by a process that
-has ended. What a restart does instead is in recovery.py, under its own name (T8).
+A table under a running process leaves it only together with the process: `TABLE_TRANSITIONS` has no
+way from *_OPTIMIZING or COMMITTING back to IDLE, only `released` by a process that has ended.
+
+What a restart of the coordinator makes of a table and the process it names is decided by `recover`,
+one total function over every pair. Resetting a table lives there and nowhere else (T8): ordinary
+code has no step that takes a table out of a running process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from typing import assert_never
 
 from headrace.errors import IllegalTransition
 from headrace.model.task import ENDED, TaskStatus
 
 
 class TableStatus(StrEnum):
-    IDLE = "IDLE"  # nothing known that needs a rewrite
-    PENDING = "PENDING"  # evaluated: there is input, and it waits for its turn
-    PLANNING = "PLANNING"  # a plan task looks which files go together
+    IDLE = "IDLE"  # nothing is known that needs a rewrite
+    PENDING = "PENDING"  # evaluated: there is input, which waits for its turn
+    PLANNING = "PLANNING"  # a plan task chooses the files to rewrite
     MINOR_OPTIMIZING = "MINOR_OPTIMIZING"  # rewrite tasks of a process are under way
     MAJOR_OPTIMIZING = "MAJOR_OPTIMIZING"
     FULL_OPTIMIZING = "FULL_OPTIMIZING"
@@ -28,16 +33,16 @@ class ProcessStatus(StrEnum):
     RUNNING = "RUNNING"
     SUCCESS = "SUCCESS"  # committed
     FAILED = "FAILED"
-    CLOSED = "CLOSED"  # given up by us: disabled, or not resumed after a restart
-    KILLED = "KILLED"  # given up because somebody asked
+    CLOSED = "CLOSED"  # given up: optimizing was disabled, or a restart did not resume it
+    KILLED = "KILLED"  # given up because a user asked for it
 
 
 class OptimizingType(IntEnum):
     """Ordered by strength: a process is of the strongest type among its partitions."""
 
     MINOR = 1  # fragments into larger files, deletes applied
-    MAJOR = 2  # and undersized files into files of the target size
-    FULL = 3  # and everything else that gains by it
+    MAJOR = 2  # and also undersized files into files of the target size
+    FULL = 3  # and also everything else that gains by it
 
     @property
     def status(self) -> TableStatus:
@@ -61,7 +66,7 @@ TABLE_TRANSITIONS: Mapping[TableStatus, frozenset[TableStatus]] = {
     T.IDLE: frozenset({T.PENDING}),
     # Back to IDLE: a later evaluation found nothing, or optimizing was switched off.
     T.PENDING: frozenset({T.PLANNING, T.IDLE}),
-    # PENDING: planning failed, and is tried again later. IDLE: no plan gains anything.
+    # PENDING: planning failed, and is retried later. IDLE: no plan gains anything.
     T.PLANNING: OPTIMIZING | {T.PENDING, T.IDLE},
     T.MINOR_OPTIMIZING: frozenset({T.COMMITTING}),
     T.MAJOR_OPTIMIZING: frozenset({T.COMMITTING}),
@@ -79,31 +84,35 @@ PROCESS_TRANSITIONS: Mapping[ProcessStatus, frozenset[ProcessStatus]] = {
 
 
 def check_table_transition(table: str, current: TableStatus, target: TableStatus) -> None:
+    """Raise IllegalTransition for a step that the state machine does not have."""
     if target not in TABLE_TRANSITIONS[current]:
         raise IllegalTransition("table", table, current, target)
 
 
 def check_process_transition(process: str, current: ProcessStatus, target: ProcessStatus) -> None:
+    """Raise IllegalTransition for a step that the state machine does not have."""
     if target not in PROCESS_TRANSITIONS[current]:
         raise IllegalTransition("process", process, current, target)
 
 
 def released(table: str, current: TableStatus, process: ProcessStatus) -> TableStatus:
-    """Where a table stands once its process has ended. Refused while the process runs (T8)."""
+    """The status of a table once its process has ended; refused while the process runs (T8)."""
     if current not in PROCESSING or process not in PROCESS_ENDED:
         raise IllegalTransition("table", table, current, T.IDLE)
     return T.IDLE
 
 
 class NextStep(StrEnum):
+    """What a running process does next."""
+
     WAIT = "WAIT"  # tasks are open
-    COMMIT = "COMMIT"  # all that will come has come, and there is something to commit
-    FAIL = "FAIL"  # a task is lost for good, and the rest may not be committed without it
+    COMMIT = "COMMIT"  # all tasks have ended, and there is something to commit
+    FAIL = "FAIL"  # a task has failed for good, and the rest may not be committed without it
     CLOSE = "CLOSE"  # there are no tasks at all: nothing to wait for, nothing to commit
 
 
 def next_step(tasks: Sequence[TaskStatus], *, allow_partial_commit: bool) -> NextStep:
-    """What a running process does, by its tasks: all successful begins to commit at once (T3)."""
+    """Decide by the tasks of a process: once all are successful, it commits at once (T3)."""
     if not tasks:
         return NextStep.CLOSE
     lost = sum(task in ENDED and task is not TaskStatus.SUCCESS for task in tasks)
@@ -112,3 +121,69 @@ def next_step(tasks: Sequence[TaskStatus], *, allow_partial_commit: bool) -> Nex
     if any(task not in ENDED for task in tasks):
         return NextStep.WAIT
     return NextStep.COMMIT if lost < len(tasks) else NextStep.FAIL
+
+
+class Recovery(StrEnum):
+    """What a restart does with a table."""
+
+    KEEP = "keep"  # change nothing about the table
+    RESET = "reset"  # back to IDLE; none of it counts as optimized
+    RESUME = "resume"  # the process and its tasks go on
+
+
+class ProcessEnd(StrEnum):
+    """What a restart does with the table's process, in the same transaction."""
+
+    NONE = "none"  # there is none, or it has ended already, or it goes on
+    CLOSE = "close"  # it ends CLOSED, its open tasks CANCELED
+    SETTLE = "settle"  # its commit may have landed: the table itself is asked, and decides its end
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a restart writes for a table and its process."""
+
+    recovery: Recovery
+    table: TableStatus  # its status afterwards
+    process: ProcessEnd
+
+    @property
+    def evaluate(self) -> bool:
+        """Whether the table is scheduled for evaluation: always, unless its process goes on."""
+        return self.recovery is not Recovery.RESUME
+
+
+def decide_recovery(process: ProcessStatus | None, table: TableStatus) -> Recovery:
+    """One cell of T1's matrix. None: the table names no process, or its record is missing."""
+    match table:
+        case T.IDLE | T.PENDING:
+            return Recovery.KEEP  # PENDING above all: its input is not optimized yet (T2)
+        case T.PLANNING | T.COMMITTING:
+            return Recovery.RESET
+        case T.MINOR_OPTIMIZING | T.MAJOR_OPTIMIZING | T.FULL_OPTIMIZING:
+            return Recovery.RESUME if process is ProcessStatus.RUNNING else Recovery.RESET
+    assert_never(table)
+
+
+def recover(process: ProcessStatus | None, table: TableStatus) -> Recovered:
+    """What to write for this pair: the table's status and the end of its process, together."""
+    recovery = decide_recovery(process, table)
+    match recovery:
+        case Recovery.KEEP:
+            return Recovered(recovery, table, _end(process, table))
+        case Recovery.RESET:
+            return Recovered(recovery, T.IDLE, _end(process, table))
+        case Recovery.RESUME:
+            return Recovered(recovery, table, ProcessEnd.NONE)
+    assert_never(recovery)
+
+
+def _end(process: ProcessStatus | None, table: TableStatus) -> ProcessEnd:
+    """The end of a process that isn't resumed.
+
+    Also under `keep`: a crash between naming a process and changing the table's status leaves a
+    running process beside a table whose status knows nothing of it.
+    """
+    if process is not ProcessStatus.RUNNING:
+        return ProcessEnd.NONE
+    return ProcessEnd.SETTLE if table is T.COMMITTING else ProcessEnd.CLOSE

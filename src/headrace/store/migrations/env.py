@@ -1,12 +1,16 @@
-"""How Alembic runs our revisions: on the connection, and in the transaction, it is given."""
+"""How Alembic runs our revisions: on the connection, and in the transaction, that it is given.
+
+A revision that was released is never changed. It either lets the programs of the release before go
+on (added tables, added columns with a default), or raises `oldest_program` in `facts` and ends the
+leader's term, by adding 1 to `leases.epoch` and emptying its holder, in the same revision.
+"""
 
 from __future__ import annotations
 
 from alembic import context
 from sqlalchemy import Connection
 
-from headrace.store.migrate import REVISIONS
-from headrace.store.whole_schema import metadata
+from headrace.store.migrate import REVISIONS, metadata
 
 connection: Connection = context.config.attributes["connection"]
 context.configure(

@@ -1,1 +1,1 @@
-"""What a worker does for lake tables: all that is heavy."""
+"""The worker's side of lake tables: list catalogs, evaluate, plan, rewrite, commit and discard."""

@@ -1,0 +1,1 @@
+"""Commands for this machine: `headrace up` with its child processes, and `headrace doctor`."""

@@ -1,0 +1,1 @@
+"""Commands about lake tables and catalogs, and `headrace inspect`."""

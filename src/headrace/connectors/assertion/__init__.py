@@ -1,1 +1,0 @@
-"""Assert: rules that rows must keep, judged by Spark."""

@@ -1,0 +1,1 @@
+"""Jobs, as the leader sees them: commands, admission, attempts, end, restore and cleanup."""

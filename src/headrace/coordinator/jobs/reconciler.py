@@ -1,0 +1,307 @@
+"""The job reconciler: brings a job one step nearer to what is wanted, or to its end.
+
+admit     all pipelines get a task at once, when all of them can have a slot
+stop      a job that fails or is canceled has its executions stopped
+settle    what an ended execution left open is completed or aborted, by a control task (E6)
+save      the executions of a job that is to end with a savepoint are told so
+end       the job's status follows from its pipelines', and what a restore needs is kept
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from headrace.clock import Clock
+from headrace.coordinator.jobs import job_log
+from headrace.coordinator.jobs.admission import Admission, is_waiting
+from headrace.coordinator.jobs.attempts import TaskPlace, attempt_failed, wrote_nothing
+from headrace.coordinator.jobs.job_end import end_job, is_saved, saving_waits_for
+from headrace.model.ids import Ids
+from headrace.model.jobs.epoch import EpochStatus, Retention
+from headrace.model.jobs.status import (
+    JOB_ENDED,
+    PIPELINE_ENDED,
+    JobStatus,
+    PipelineStatus,
+    ScheduleStrategy,
+    check_job_transition,
+    next_job_status,
+)
+from headrace.model.task import ASSIGNED, ENDED, FailureCause, Lane, TaskKind, TaskStatus
+from headrace.seams import seam
+from headrace.store.jobs import epochs, jobs, savepoints
+from headrace.store.jobs.jobs import Job, PipelineRow
+from headrace.store.tasks import tasks, workers
+from headrace.store.tasks.tasks import Task, TaskEnd
+
+log = logging.getLogger(__name__)
+
+STOP_DEADLINE_S = 600.0  # after it, an execution that was told to stop is given up
+# If no worker settles a job for so long, it ends unsettled. Sooner when its group has no worker and
+# no epoch is prepared: then there is nothing to commit, and its cleanup sweeps the rest later (C8).
+SETTLE_DEADLINE_S = 900.0
+SETTLE_ALONE_DEADLINE_S = 30.0
+SETTLE_HELD_DEADLINE_S = 3600.0  # the limit when a worker holds the settle task
+ENDING = frozenset({JobStatus.CANCELING, JobStatus.FAILING})
+STOPPING = ENDING | {JobStatus.DOING_SAVEPOINT}
+# An error of a pipeline is not the reason why a job has one of these.
+UNBLAMED = frozenset({JobStatus.CANCELING, JobStatus.FINISHED, JobStatus.SAVEPOINT_DONE})
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A job with its pipelines and tasks, as they were read at one moment."""
+
+    job: Job
+    pipelines: Sequence[PipelineRow]
+    tasks: Sequence[Task]
+    saved: bool
+
+    @classmethod
+    def read(cls, conn: Connection, job_id: str) -> _View | None:
+        job = _open_job(conn, job_id)
+        return cls.of(conn, job) if job else None
+
+    @classmethod
+    def of(cls, conn: Connection, job: Job) -> _View:
+        pipelines = jobs.pipelines_of(conn, job.id)
+        return cls(job, pipelines, tasks.of_job(conn, job.id), is_saved(conn, job, pipelines))
+
+    def next_status(self) -> JobStatus:
+        return next_job_status(
+            self.job.status,
+            [p.status for p in self.pipelines],
+            cancel_wanted=self.job.wanted_cancel,
+            savepoint_wanted=self.job.wanted_savepoint,
+            saved=self.saved,
+        )
+
+    def task_of(self, pipeline: PipelineRow, kind: TaskKind) -> Task | None:
+        matching = [t for t in self.tasks if t.pipeline == pipeline.number and t.kind is kind]
+        return matching[-1] if matching else None
+
+    def settling(self) -> Sequence[tuple[PipelineRow, Task]]:
+        settle_tasks = [(p, self.task_of(p, TaskKind.SETTLE)) for p in self.pipelines]
+        return [(p, t) for p, t in settle_tasks if t is not None and p.status not in PIPELINE_ENDED]
+
+    def runs_no_more(self, pipeline: PipelineRow) -> bool:
+        """Whether it has not ended yet, but no execution of it is left."""
+        running = self.task_of(pipeline, TaskKind.PIPELINE)
+        return pipeline.status not in PIPELINE_ENDED and (
+            running is None or running.status in ENDED
+        )
+
+
+class JobReconciler:
+    """Reconciles open jobs, one fenced transaction each."""
+
+    name = "jobs"
+
+    def __init__(
+        self,
+        clock: Clock,
+        ids: Ids,
+        *,
+        wake_worker: Callable[[str], None],
+        retention: Retention | None = None,
+        schedule: ScheduleStrategy = ScheduleStrategy.WAIT,
+    ) -> None:
+        self._clock, self._ids, self._wake_worker = clock, ids, wake_worker
+        self._retention = retention or Retention()
+        self.admission = Admission(clock, ids, schedule=schedule, retention=self._retention)
+        # By job: when this leader first saw it stopping, or settling.
+        self._stopping_since_s: dict[str, float] = {}
+        self._settling_since_s: dict[str, float] = {}
+
+    def due(self, conn: Connection, key: str) -> bool:
+        if (job := _open_job(conn, key)) is None:
+            return False
+        if is_waiting(job):
+            return self.admission.due(conn, job)
+        view = _View.of(conn, job)
+        if view.next_status() is not view.job.status:
+            return True
+        if view.job.status in STOPPING and _end_waits_for(conn, view) != view.job.waits_for:
+            return True
+        return view.job.status in ENDING and (
+            bool(self._unstopped(view))
+            or any(self._is_given_up(conn, settle) for _, settle in view.settling())
+            or _needs_winding_down(view)
+        )
+
+    def reconcile(self, conn: Connection, key: str) -> None:
+        view = _View.read(conn, key)
+        if view is None:
+            return
+        if is_waiting(view.job):
+            target = self.admission.admit(conn, view.job)
+        elif (target := view.next_status()) is not view.job.status:
+            self._move(conn, view, target)
+        if target in ENDING and (view := _View.read(conn, key)):
+            self._wind_down(conn, view)
+        if target in STOPPING:
+            self._note_what_it_waits_for(conn, key)
+
+    def _move(self, conn: Connection, view: _View, target: JobStatus) -> None:
+        check_job_transition(view.job.id, view.job.status, target)
+        if target in JOB_ENDED:
+            seam("before job ends")
+        error = next((p.error for p in view.pipelines if p.error), None)
+        if target in UNBLAMED:
+            error = None
+        now_ms = self._clock.wall_ms()
+        if not jobs.change(conn, view.job, target, now_ms=now_ms, error=error):
+            return
+        if target is JobStatus.DOING_SAVEPOINT:
+            for worker in savepoints.mark_tasks(conn, view.job.id):
+                self._wake_worker(worker)
+        elif target in JOB_ENDED:
+            self._stopping_since_s.pop(view.job.id, None)
+            self._settling_since_s.pop(view.job.id, None)
+            end_job(conn, view.job.id, view.pipelines, self._retention)
+            seam("job ended, in transaction")
+        job_log.note_moved(conn, view.job, target, error, now_ms=now_ms)
+        log.info("job moved", extra={"job": view.job.id, "from": view.job.status, "to": target})
+
+    def _wind_down(self, conn: Connection, view: _View) -> None:
+        """Stop what runs, settle what is open, and end each pipeline that has nothing left."""
+        now_ms = self._clock.wall_ms()
+        for task in self._unstopped(view):
+            if (held := tasks.current(conn, task.claim)) is not None:
+                log.warning("execution did not stop", extra={"execution": task.claim.execution})
+                attempt_failed(conn, held, "it did not stop", retry=False, now_ms=now_ms)
+        for worker in tasks.want_stop(conn, view.job.id):
+            self._wake_worker(worker)
+        tasks.cancel_unclaimed(conn, view.job.id, now_ms=now_ms)
+        # Read again: a report may have moved a pipeline while the tasks' locks were waited for.
+        pipelines = jobs.pipelines_of(conn, view.job.id)
+        view = replace(view, pipelines=pipelines, tasks=tasks.of_job(conn, view.job.id))
+        for pipeline in view.pipelines:
+            if view.runs_no_more(pipeline):
+                self._settle(conn, view, pipeline, now_ms=now_ms)
+
+    def _settle(self, conn: Connection, view: _View, pipeline: PipelineRow, *, now_ms: int) -> None:
+        open_epoch = _oldest_open(conn, view.job, pipeline)
+        settle = view.task_of(pipeline, TaskKind.SETTLE)
+        failing = pipeline.status is PipelineStatus.FAILING
+        end = PipelineStatus.FAILED if failing else PipelineStatus.CANCELED
+        if open_epoch is None:
+            jobs.change_pipeline(conn, view.job.id, pipeline.number, end)
+        elif settle is None:
+            tasks.plan(
+                conn,
+                task_id=self._ids.new(),
+                kind=TaskKind.SETTLE,
+                lane=Lane.CONTROL,
+                group=view.job.group,
+                job_id=view.job.id,
+                pipeline=pipeline.number,
+                payload={"commit_deadline_s": self._retention.commit_deadline_s},
+                now_ms=now_ms,
+            )
+        elif because := self._why_unsettled(conn, settle, now_ms=now_ms):
+            unsettled = f"epoch {open_epoch.epoch} is left open, it could not be settled: {because}"
+            if settle.status in ENDED and wrote_nothing(
+                conn, TaskPlace(view.job, pipeline, settle)
+            ):
+                # The job's own error is also why nothing can be settled. Whether a target holds
+                # something newer than the store is not known here.
+                unsettled = "no epoch was completed"
+            error = "; ".join(reason for reason in (pipeline.error, unsettled) if reason)
+            jobs.change_pipeline(conn, view.job.id, pipeline.number, end, error=error)
+
+    def _why_unsettled(self, conn: Connection, settle: Task, *, now_ms: int) -> str | None:
+        """Why the settle task will never succeed; None while it still may."""
+        if settle.status in ENDED:
+            return settle.error or "its task has ended before it"
+        return self._give_up(conn, settle, now_ms=now_ms)
+
+    def _unstopped(self, view: _View) -> Sequence[Task]:
+        """Executions that a worker still holds too long after it was told to stop them. Whatever
+        they still commit is refused by the target, or was to be committed anyway."""
+        now_s = self._clock.monotonic_s()
+        since_s = self._stopping_since_s.setdefault(view.job.id, now_s)
+        if now_s - since_s < STOP_DEADLINE_S:
+            return ()
+        running = [t for t in view.tasks if t.kind is TaskKind.PIPELINE and t.stop]
+        return [task for task in running if task.status in ASSIGNED]
+
+    def _is_given_up(self, conn: Connection, settle: Task) -> bool:
+        """Whether settling takes too long. A leader counts from when it first saw the task, by its
+        own clock: the clocks of two leaders may be an hour apart."""
+        assert settle.job_id is not None
+        now_s = self._clock.monotonic_s()
+        for_s = now_s - self._settling_since_s.setdefault(settle.job_id, now_s)
+        if settle.status is TaskStatus.PLANNED:
+            alone = for_s >= SETTLE_ALONE_DEADLINE_S and _has_no_settler(conn, settle)
+            return alone or for_s >= SETTLE_DEADLINE_S
+        return settle.status in ASSIGNED and for_s >= SETTLE_HELD_DEADLINE_S
+
+    def _give_up(self, conn: Connection, settle: Task, *, now_ms: int) -> str | None:
+        """Fail the settle task if it takes too long; returns the reason, or None."""
+        if not self._is_given_up(conn, settle):
+            return None
+        if settle.status is TaskStatus.PLANNED:
+            error = settle.error or f"no worker in group {settle.group!r} took it in time"
+            failed = tasks.fail_unclaimed(conn, settle.id, error=error, now_ms=now_ms)
+            return error if failed else None
+        if tasks.current(conn, settle.claim) is None:
+            return None
+        error = f"worker {settle.worker_id} did not get it done in {SETTLE_HELD_DEADLINE_S:g} s"
+        end = TaskEnd(settle.claim, TaskStatus.FAILED, error, cause=FailureCause.ERROR)
+        tasks.finish(conn, [end], now_ms=now_ms)
+        return error
+
+    def _note_what_it_waits_for(self, conn: Connection, key: str) -> None:
+        if (view := _View.read(conn, key)) is None:
+            return
+        waits_for = _end_waits_for(conn, view)
+        if waits_for != view.job.waits_for:
+            now_ms, status = self._clock.wall_ms(), view.job.status
+            jobs.change(conn, view.job, status, now_ms=now_ms, waits_for=waits_for)
+
+
+def _open_job(conn: Connection, job_id: str) -> Job | None:
+    job = jobs.get(conn, job_id)
+    return job if job is not None and job.status not in JOB_ENDED else None
+
+
+def _oldest_open(conn: Connection, job: Job, pipeline: PipelineRow) -> epochs.Epoch | None:
+    return next(iter(epochs.all_open(conn, job.incarnation, pipeline.number)), None)
+
+
+def _has_no_settler(conn: Connection, settle: Task) -> bool:
+    """Whether its group has no worker to settle it, and it has nothing to commit."""
+    assert settle.job_id is not None
+    assert settle.pipeline is not None
+    job = jobs.get(conn, settle.job_id)
+    if job is None or job.group in workers.slots_by_group(conn):
+        return False
+    open_epochs = epochs.all_open(conn, job.incarnation, settle.pipeline)
+    return all(epoch.status is EpochStatus.PLANNED for epoch in open_epochs)
+
+
+def _needs_winding_down(view: _View) -> bool:
+    """Whether an ending job needs a step of ours, and does not only wait for its workers."""
+    running = [t for t in view.tasks if t.kind is TaskKind.PIPELINE and t.status not in ENDED]
+    if any(task.status is TaskStatus.PLANNED or not task.stop for task in running):
+        return True
+    settling = [view.task_of(p, TaskKind.SETTLE) for p in view.pipelines if view.runs_no_more(p)]
+    return any(settle is None or settle.status in ENDED for settle in settling)
+
+
+def _end_waits_for(conn: Connection, view: _View) -> str | None:
+    """What a job that is to end waits for: a worker, when its group has none."""
+    if view.job.status is JobStatus.DOING_SAVEPOINT:
+        return saving_waits_for(conn, view.job, view.tasks)
+    group = view.job.group
+    waiting = [p for p, settle in view.settling() if settle.status is TaskStatus.PLANNED]
+    if not waiting or group in workers.slots_by_group(conn):
+        return None
+    oldest = _oldest_open(conn, view.job, waiting[0])
+    epoch = f"epoch {oldest.epoch} of " if oldest else ""
+    return f"a worker in group {group!r} to settle {epoch}pipeline {waiting[0].number}"

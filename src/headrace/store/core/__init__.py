@@ -1,0 +1,1 @@
+"""What every part of the store builds on: engine, transactions, fencing, lease, encryption."""

@@ -1,0 +1,107 @@
+"""What the schemas of all rooms share, and the tables `facts` and `leases`.
+
+The other tables stand in the schema of their room, in the same `metadata`. Table names are plural
+nouns; every time is in milliseconds since the epoch.
+
+Columns are of two kinds. What is *wanted* is written by commands, on any node: the `wanted_*`
+columns. What *is* is written only under a term, or under the claim of an execution. Log lines are
+neither, nor is the number of a job's last line: any node may log that a job is wanted to end, and
+nothing is decided by it.
+
+`facts` is what the store says about itself: its id, the id of the key that its secrets are
+encrypted under, and the oldest program that may write to it (L4). A program has a level, a number
+that grows when earlier programs could no longer understand what it writes. A migration that those
+could not live with raises the store's `oldest_program` and ends the leader's term in the same
+transaction. Other migrations leave both alone, so that during a rolling upgrade programs of two
+versions run on one store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    select,
+    text,
+)
+
+from headrace import __version__
+from headrace.errors import ProgramTooOld
+from headrace.store.core.driver_errors import store_name
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    }
+)
+
+PROGRAM_LEVEL = 4  # of this program
+OLDEST_PROGRAM = "oldest_program"
+STORE_ID = "store_id"
+ENCRYPTED_UNDER = "secret_key"  # the id of the key that secrets are encrypted under
+
+
+def quoted_list(values: Iterable[str]) -> str:
+    """The values as an SQL list, for the right side of IN in DDL."""
+    return "(" + ", ".join(f"'{value}'" for value in sorted(values)) + ")"
+
+
+def partial_index(name: str, *columns: str, where: str) -> Index:
+    """An index over the few rows that loops look for, so that it stays small."""
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
+facts = Table(
+    "facts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),  # host:pid:start-time; empty when resigned
+    Column("address", Text, nullable=False),  # where the holder answers
+    Column("epoch", Integer, nullable=False),
+    Column("renewals", Integer, nullable=False),
+    # Whether the holder had the take-over lock: only then does a free lock mean that it is dead.
+    Column("hinted", Integer, nullable=False),
+    # The leader's time when it last renewed, and how far that is ahead of its wall clock.
+    Column("clock_ms", BigInteger, nullable=False, server_default=text("0")),  # 0: never recorded
+    Column("offset_ms", BigInteger, nullable=False, server_default=text("0")),
+    # When a leader last found its clock set ahead; what looks old then need not be. 0: never.
+    Column("set_ahead_at_ms", BigInteger, nullable=False, server_default=text("0")),
+    # Makes `epoch` a key column: a take-over waits for FOR KEY SHARE, a renewal does not.
+    UniqueConstraint("name", "epoch"),
+)
+
+
+def store_id(conn: Connection) -> str:
+    """The id that the store was given when it was made. Its state directory carries the same id."""
+    return conn.execute(select(facts.c.value).where(facts.c.name == STORE_ID)).scalar_one()
+
+
+def check_program(conn: Connection) -> None:
+    """Raise ProgramTooOld when this program is older than the store allows."""
+    oldest = conn.scalar(select(facts.c.value).where(facts.c.name == OLDEST_PROGRAM))
+    if oldest is not None and int(oldest) > PROGRAM_LEVEL:
+        raise ProgramTooOld(
+            f"store {store_name(conn.engine)} was upgraded and takes programs of level {oldest} or "
+            f"newer; this is headrace {__version__}, level {PROGRAM_LEVEL}; install the release "
+            "that upgraded it, or name another store"
+        )

@@ -1,0 +1,1 @@
+"""Lake tables: their catalogs, when they are due, and the processes that rewrite them."""

@@ -1,0 +1,416 @@
+"""Tasks: plan, finish, give back, stop; and the guard of every write to one.
+
+Every write is guarded by status and attempt, and says whether it landed. A report of an attempt
+that is no longer the current one is late, which is not an error: it changes nothing (C1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Connection,
+    Integer,
+    Text,
+    Update,
+    bindparam,
+    func,
+    insert,
+    not_,
+    select,
+    update,
+)
+from sqlalchemy import delete as delete_from
+
+from headrace.model.jobs.spec import LOST_WORKERS_MAX
+from headrace.model.task import ENDED, Claim, FailureCause, Lane, TaskKind, TaskStatus
+from headrace.store.core.prepared_statements import (
+    PreparedBatch,
+    PreparedStatement,
+    RowColumns,
+    one_of,
+)
+from headrace.store.tasks.schema import ASSIGNED_TASK, PLANNED_TASK, tasks, workers
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as it is read."""
+
+    id: str
+    kind: TaskKind
+    lane: Lane
+    group: str
+    job_id: str | None
+    pipeline: int | None
+    payload: Mapping[str, Any]
+    status: TaskStatus
+    attempt: int
+    failures: int  # that count; of a pipeline, since an epoch with rows was last completed
+    stop: bool
+    worker_id: str | None
+    assigned: tuple[int, int] | None  # term and number of the answer that carried it
+    error: str | None = None  # of the attempt that failed last
+    table_id: str | None = None
+    process_id: str | None = None
+    number: int | None = None
+    losses: int = 0  # workers of a pipeline lost in a row, since an epoch was last completed
+    failure_cause: FailureCause | None = None  # of the attempt that failed last
+
+    @property
+    def claim(self) -> Claim:
+        return Claim(self.id, self.attempt)
+
+
+@dataclass(frozen=True, slots=True)
+class OfTable:
+    """The table, and its process, that a task belongs to."""
+
+    table_id: str | None = None
+    process_id: str | None = None
+    number: int | None = None
+    granted: bool = True  # False: nobody may claim it before its table's share allows it
+
+
+NO_TABLE = OfTable()
+
+
+# The fields of a Task, in their order. The hot path reads them: more columns would cost dearly.
+_READ = (
+    *("id", "kind", "lane", "group_name", "job_id", "pipeline", "payload", "status", "attempt"),
+    *("failures", "stop", "worker_id", "assigned_term", "assigned_number", "error"),
+    *("table_id", "process_id", "number", "losses", "failure_cause"),
+)
+COLUMNS = tuple(tasks.c[name] for name in _READ)
+
+
+def to_task(row: tuple[Any, ...]) -> Task:
+    """The task of a row of COLUMNS."""
+    task_id, kind, lane, group, job_id, pipeline, payload, status, *rest = row
+    attempt, failures, stop, worker_id, term, answer, error, *of_table, losses, cause = rest
+    return Task(
+        task_id,
+        TaskKind(kind),
+        Lane(lane),
+        group,
+        job_id,
+        pipeline,
+        payload,
+        TaskStatus(status),
+        attempt,
+        failures,
+        bool(stop),
+        worker_id,
+        None if term is None else (term, answer),
+        error,
+        *of_table,
+        losses=losses,
+        failure_cause=None if cause is None else FailureCause(cause),
+    )
+
+
+def retry_times_of(payload: Mapping[str, Any]) -> int:
+    """How many errors of its attempts a task survives; 0: there is only one attempt."""
+    return int(payload.get("retry_times", 0))
+
+
+def lost_workers_max_of(payload: Mapping[str, Any]) -> int:
+    """How many workers of a pipeline may be lost in a row; the last of them fails the pipeline."""
+    return int(payload.get("lost_workers_max", LOST_WORKERS_MAX))
+
+
+def current_attempt(claim_task: Any, claim_attempt: Any) -> tuple[Any, ...]:
+    """The guard of every write: this attempt is the current one, and it has not ended."""
+    return tasks.c.id == claim_task, tasks.c.attempt == claim_attempt, ASSIGNED_TASK
+
+
+_PLAN = PreparedStatement(
+    insert(tasks).values(
+        id=bindparam("id"),
+        kind=bindparam("kind"),
+        lane=bindparam("lane"),
+        group_name=bindparam("group"),
+        job_id=bindparam("job_id"),
+        pipeline=bindparam("pipeline"),
+        payload=bindparam("payload"),
+        status=TaskStatus.PLANNED,
+        created_at_ms=bindparam("now_ms"),
+        table_id=bindparam("table_id"),
+        process_id=bindparam("process_id"),
+        number=bindparam("number"),
+        granted=bindparam("granted"),
+    )
+)
+
+
+def plan(
+    conn: Connection,
+    *,
+    task_id: str,
+    kind: TaskKind,
+    lane: Lane,
+    group: str,
+    now_ms: int,
+    payload: Mapping[str, Any] | None = None,
+    job_id: str | None = None,
+    pipeline: int | None = None,
+    of: OfTable = NO_TABLE,
+) -> None:
+    """Add a task that nobody holds yet."""
+    _PLAN.change(
+        conn,
+        {
+            "id": task_id,
+            "kind": kind,
+            "lane": lane,
+            "group": group,
+            "job_id": job_id,
+            "pipeline": pipeline,
+            "payload": dict(payload or {}),
+            "now_ms": now_ms,
+            "table_id": of.table_id,
+            "process_id": of.process_id,
+            "number": of.number,
+            "granted": int(of.granted),
+        },
+    )
+
+
+_BY_ID = PreparedStatement(select(*COLUMNS).where(tasks.c.id == bindparam("id")))
+_OF_JOB = PreparedStatement(
+    select(*COLUMNS).where(tasks.c.job_id == bindparam("job_id")).order_by(tasks.c.id)
+)
+
+
+def get(conn: Connection, task_id: str) -> Task | None:
+    row = _BY_ID.row(conn, {"id": task_id})
+    return to_task(row) if row else None
+
+
+def of_job(conn: Connection, job_id: str) -> Sequence[Task]:
+    return [to_task(row) for row in _OF_JOB.rows(conn, {"job_id": job_id})]
+
+
+_CURRENT = PreparedStatement(
+    select(*COLUMNS).where(*current_attempt(bindparam("task"), bindparam("at"))).with_for_update()
+)
+_LOCK = PreparedStatement(
+    select(tasks.c.id).where(one_of(tasks.c.id, "ids")).order_by(tasks.c.id).with_for_update()
+)
+
+
+def current(conn: Connection, claim: Claim) -> Task | None:
+    """The task, locked, when `claim` is its current attempt and it has not ended."""
+    row = _CURRENT.row(conn, {"task": claim.task, "at": claim.attempt})
+    return to_task(row) if row else None
+
+
+def lock(conn: Connection, ids: Collection[str]) -> None:
+    """Lock these tasks, to avoid a deadlock in the order that everybody uses."""
+    _LOCK.rows(conn, {"ids": sorted(ids)})
+
+
+def _finish(row: RowColumns) -> Update:
+    return (
+        update(tasks)
+        .where(*current_attempt(row["task"], row["at"]))
+        .values(
+            status=row["to"],
+            error=row["because"],
+            failure_cause=row["cause"],
+            result=row["found"],
+            ended_at_ms=row["now_ms"],
+        )
+    )
+
+
+_FINISH = PreparedBatch(
+    _finish,
+    key=tasks.c.id,
+    task=Text(),
+    at=Integer(),
+    to=Text(),
+    because=Text(),
+    cause=Text(),
+    found=JSON(none_as_null=True),
+    now_ms=BigInteger(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    claim: Claim
+    status: TaskStatus
+    error: str | None = None
+    result: Mapping[str, Any] | None = None
+    cause: FailureCause | None = None
+
+
+def finish(conn: Connection, ends: Sequence[TaskEnd], *, now_ms: int) -> None:
+    """Record how attempts ended. An attempt that is no longer the current one changes nothing,
+    and of two ends of one attempt the first counts."""
+    assert all(end.status in ENDED for end in ends)
+    first: dict[Claim, TaskEnd] = {}
+    for end in ends:
+        first.setdefault(end.claim, end)
+    _FINISH.change(
+        conn,
+        [
+            {
+                "task": end.claim.task,
+                "at": end.claim.attempt,
+                "to": end.status,
+                "because": end.error,
+                "cause": end.cause,
+                "found": dict(end.result) if end.result is not None else None,
+                "now_ms": now_ms,
+            }
+            for end in first.values()
+        ],
+    )
+
+
+_GIVE_BACK = PreparedStatement(
+    update(tasks)
+    .where(*current_attempt(bindparam("task"), bindparam("at")))
+    .values(
+        status=TaskStatus.PLANNED,
+        worker_id=None,
+        assigned_term=None,
+        assigned_number=None,
+        progress=None,
+        failures=bindparam("counted", type_=Integer()),
+        losses=bindparam("lost", type_=Integer()),
+        unheard=tasks.c.unheard + bindparam("unheard_more", type_=Integer()),
+        failure_cause=func.coalesce(bindparam("cause", type_=Text()), tasks.c.failure_cause),
+        failed_at_ms=func.coalesce(bindparam("fell_ms", type_=BigInteger()), tasks.c.failed_at_ms),
+        error=func.coalesce(bindparam("because", type_=Text()), tasks.c.error),
+        not_before_ms=bindparam("begin_ms"),
+        pause_ms=bindparam("pause"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt is given back, and what its task is left with."""
+
+    error: str
+    cause: FailureCause
+    failures: int  # of the task, with this one if it counts as an error
+    losses: int  # of the task, with this one if it counts as a lost worker
+    at_ms: int
+    pause_ms: int
+
+
+def give_back(
+    conn: Connection, task: Task, failure: Failure | None = None, *, unheard: bool = False
+) -> bool:
+    """Let another worker claim the task. `unheard`: its worker never reported holding it.
+
+    One attempt can't be counted twice, because the guard lets only one write through.
+    """
+    values = {
+        "task": task.id,
+        "at": task.attempt,
+        "counted": failure.failures if failure else task.failures,
+        "lost": failure.losses if failure else task.losses,
+        "unheard_more": int(unheard),
+        "cause": failure and failure.cause,
+        "fell_ms": failure and failure.at_ms,
+        "because": failure and failure.error,
+        "begin_ms": failure.at_ms + failure.pause_ms if failure else 0,
+        "pause": failure.pause_ms if failure else 0,
+    }
+    return _GIVE_BACK.change(conn, values) == 1
+
+
+def times_unheard(conn: Connection, task: Task) -> int:
+    """How often in a row workers were assigned the task and never reported holding it."""
+    return conn.execute(select(tasks.c.unheard).where(tasks.c.id == task.id)).scalar_one()
+
+
+_EPOCH_COMPLETED = PreparedStatement(
+    update(tasks)
+    .where(*current_attempt(bindparam("task"), bindparam("at")))
+    .values(failures=bindparam("counted", type_=Integer()), losses=0)
+)
+
+
+def note_epoch_completed(conn: Connection, task: Task, *, failures: int) -> None:
+    """An epoch was completed: forget the lost workers, and set the number of errors that count."""
+    if (task.failures, task.losses) != (failures, 0):  # rare, and this runs with every epoch
+        _EPOCH_COMPLETED.change(conn, {"task": task.id, "at": task.attempt, "counted": failures})
+
+
+_DELETE = PreparedStatement(delete_from(tasks).where(tasks.c.id == bindparam("id")))
+
+
+def delete(conn: Connection, task_id: str) -> None:
+    """Delete a task that belongs to no job. Those of a job are deleted with it."""
+    _DELETE.change(conn, {"id": task_id})
+
+
+_OF_UNREGISTERED = PreparedStatement(
+    select(*COLUMNS)
+    .where(
+        ASSIGNED_TASK,
+        not_(select(workers.c.id).where(workers.c.id == tasks.c.worker_id).exists()),
+    )
+    .order_by(tasks.c.id)
+    .limit(bindparam("most"))
+)
+_OPEN_PIPELINES = (
+    tasks.c.job_id == bindparam("job"),
+    tasks.c.kind == TaskKind.PIPELINE,
+    *(tasks.c.status != ended for ended in sorted(ENDED)),
+)
+# In the order in which a sync locks the tasks that it reports: two orders would deadlock.
+_LOCK_PIPELINES = PreparedStatement(
+    select(tasks.c.id, tasks.c.worker_id)
+    .where(*_OPEN_PIPELINES)
+    .order_by(tasks.c.id)
+    .with_for_update()
+)
+_STOP = PreparedStatement(update(tasks).where(one_of(tasks.c.id, "ids")).values(stop=1))
+_FAIL_UNCLAIMED = PreparedStatement(
+    update(tasks)
+    .where(tasks.c.id == bindparam("task"), PLANNED_TASK)
+    .values(status=TaskStatus.FAILED, error=bindparam("because"), ended_at_ms=bindparam("now_ms"))
+)
+_CANCEL_UNCLAIMED = PreparedStatement(
+    update(tasks)
+    .where(tasks.c.job_id == bindparam("job"), tasks.c.kind == TaskKind.PIPELINE, PLANNED_TASK)
+    .values(status=TaskStatus.CANCELED, ended_at_ms=bindparam("now_ms"))
+)
+
+
+def of_unregistered(conn: Connection, *, most: int) -> Sequence[Task]:
+    """Tasks that are assigned to a worker which is not registered, however it was lost (T5)."""
+    return [to_task(row) for row in _OF_UNREGISTERED.rows(conn, {"most": most})]
+
+
+def want_stop(conn: Connection, job_id: str) -> Sequence[str]:
+    """Ask for the job's open pipeline tasks to end; return the workers that hold one.
+
+    A task that nobody holds is marked, too: nobody can claim it any more, and `cancel_unclaimed`
+    ends it.
+    """
+    rows = _LOCK_PIPELINES.rows(conn, {"job": job_id})
+    if rows:
+        _STOP.change(conn, {"ids": [task for task, _ in rows]})
+    return [worker for _, worker in rows if worker is not None]
+
+
+def fail_unclaimed(conn: Connection, task_id: str, *, error: str, now_ms: int) -> bool:
+    """End a task that nobody claimed. False: somebody has claimed it, or it has ended."""
+    return _FAIL_UNCLAIMED.change(conn, {"task": task_id, "because": error, "now_ms": now_ms}) == 1
+
+
+def cancel_unclaimed(conn: Connection, job_id: str, *, now_ms: int) -> None:
+    """End the job's pipeline tasks that nobody has claimed."""
+    _CANCEL_UNCLAIMED.change(conn, {"job": job_id, "now_ms": now_ms})
