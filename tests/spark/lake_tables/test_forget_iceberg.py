@@ -14,9 +14,9 @@ from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.errors import Fenced, Refused, TokenSpent, Unavailable
 from headrace.lake.iceberg import sweep as forgetting
 from headrace.lake.iceberg.catalogs import TableRef, exists
-from headrace.lake.iceberg.commit import commit, look
+from headrace.lake.iceberg.commit import commit, look, spend_by_abort
 from headrace.lake.iceberg.sweep import abort, forget, sweep
-from headrace.lake.iceberg.token import TableCommitAt
+from headrace.lake.iceberg.token import SpentAtTable, TableCommitAt
 from headrace.model.jobs.epoch import EpochAt, Moment, now
 from tests.fakes import FakeClock
 from tests.spark.lake import Lake, sql, staged_files
@@ -106,6 +106,26 @@ def test_what_was_given_up_and_never_aborted_here_is_spent_before_it_is_deleted(
     assert lake.count() == 5
     with pytest.raises(TokenSpent):
         commit(lake.session, lake.ref, handle, open_)
+
+
+@pytest.mark.req("C2", "E6")
+def test_what_a_paused_process_commits_just_before_it_would_be_aborted_is_kept(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files were listed while their token was unspent; the table reads them since."""
+    lost, paused = lake.at(1, "t1.0"), lake.at(1, "t1.1")
+    lake.staged(3, lost)
+    handle = lake.staged(5, paused)
+
+    def wake_it_up(session: SparkSession, ref: TableRef, at: TableCommitAt) -> SpentAtTable:
+        commit(session, ref, handle, paused)
+        return spend_by_abort(session, ref, at)
+
+    monkeypatch.setattr(forgetting, "spend_by_abort", wake_it_up)
+    forget(lake.session, lake.ref, lake.at(1, "f.1"))
+
+    assert lake.count() == 5
+    assert not lake.folder(lost).exists()
 
 
 @pytest.mark.req("C2")

@@ -71,7 +71,8 @@ def test_a_worker_runs_on_a_standalone_cluster_and_its_application_is_found(
             wait_until(lambda: bool(executors_of(application)), "it has an executor", limit_s=300)
             executor = executors_of(application)[0]
 
-            assert executor.environ()["LAKE_TOKEN"] == SECRET
+            # The kernel shows the command line of a new program before its environment.
+            wait_until(lambda: executor.environ().get("LAKE_TOKEN") == SECRET, "it has its secret")
             family = [worker, executor.pid, *session_members(worker)]
             lines = [line for pid in family if (line := command_line(pid))]
             assert any("SparkSubmit" in line for line in lines)

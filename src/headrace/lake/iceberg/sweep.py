@@ -285,15 +285,15 @@ def _deletable_folders(
     )
     folders: list[str] = []
     for one in staged:
-        kept = (
-            {one.committed_folder}
-            if one.committed_folder
-            else _executions_of_epoch(referenced, one.at.epoch)
-        )
-        deletable = one.executions if _is_aborted(one) else one.executions - kept
-        if deletable and one.spent is None:
+        kept = _executions_of_epoch(referenced, one.at.epoch)
+        if one.spent is None and one.executions - kept:
             log.info("given up and never aborted here", extra={"token": one.at.token})
-            spend_by_abort(session, ref, one.at)
+            one = replace(one, spent=spend_by_abort(session, ref, one.at))  # noqa: PLW2901
+            if not _is_aborted(one) and one.committed_folder is None:
+                continue  # data was first, and its snapshot is gone already: nobody knows whose
+        if one.committed_folder:
+            kept = frozenset({one.committed_folder})
+        deletable = one.executions if _is_aborted(one) else one.executions - kept
         folder = one.at.epoch_folder(location)
         folders += [f"{folder}{execution}/" for execution in sorted(deletable)]
     return folders
