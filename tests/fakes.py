@@ -1,6 +1,29 @@
-"""Stand-ins for what tests must control: time, for one."""
+"""Stand-ins for what tests must control: time, for one; and what made-up workers say."""
 
 from __future__ import annotations
+
+from headrace.protocol.messages import Register
+
+
+def registration(
+    worker: str,
+    group: str = "default",
+    *,
+    slots: int = 2,
+    control_slots: int = 1,
+    application: str = "app",
+) -> Register:
+    """How a worker that nobody started by a container introduces itself."""
+    return Register(
+        worker=worker,
+        group=group,
+        slots=slots,
+        control_slots=control_slots,
+        version="0",
+        host="host",
+        pid=1,
+        spark_application=application,
+    )
 
 
 class FakeClock:

@@ -35,9 +35,10 @@ from headrace.protocol.messages import (
 )
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import Execution
-from headrace.worker.host import Host, Identity
+from headrace.worker.host import Host
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
+from tests.fakes import registration
 
 FINISHES = 7
 FAILS = 13
@@ -168,7 +169,7 @@ def serve_worker(
         return True
 
     host = Host(
-        Identity(name, group, slots, 2, "here", os.getpid(), f"made-up-{name}"),
+        registration(name, group, slots=slots, control_slots=2, application=f"made-up-{name}"),
         client,
         waits,
         lambda posted: Outbox(home / "outbox" / name, posted=posted),

@@ -52,8 +52,8 @@ JOBS_MAX = 1000
 class CountedIds:
     """The same names in each run."""
 
-    def __init__(self) -> None:
-        self._numbers = count(1)
+    def __init__(self, first: int = 1) -> None:
+        self._numbers = count(first)
 
     def new(self) -> str:
         return f"{next(self._numbers):032x}"
@@ -68,9 +68,9 @@ class _Scripted:
 
 
 class LeaderHarness:
-    def __init__(self, store: Engine, clock: FakeClock, term: Term) -> None:
+    def __init__(self, store: Engine, clock: FakeClock, term: Term, *, first_id: int = 1) -> None:
         self.store, self.clock = store, clock
-        self.ids = CountedIds()
+        self.ids = CountedIds(first_id)
         self.commands = Commands(store, clock, self.ids)
         self.rung: list[str] = []
         self.ending = ExitStack()  # closed with the test

@@ -18,6 +18,7 @@ from types import FrameType, ModuleType
 from typing import Any
 from unittest.mock import patch
 
+from headrace import __version__
 from headrace.cli.main import main
 from headrace.clock import SystemClock
 from headrace.config import Settings
@@ -25,8 +26,9 @@ from headrace.containers import configured
 from headrace.containers.launch_claims import WorkerLaunch
 from headrace.containers.local import local_workers
 from headrace.model.ids import RandomIds
+from headrace.protocol.messages import Register
 from headrace.worker.client import LeaderClient
-from headrace.worker.host import Host, Identity
+from headrace.worker.host import Host
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
 
@@ -52,11 +54,12 @@ def serve_worker(
     **_of_spark: Any,
 ) -> None:
     """As the real one, and whatever it is given to run is unknown to it."""
-    me = Identity(
+    me = Register(
         worker=RandomIds().new(),
         group=group,
         slots=slots,
         control_slots=1,
+        version=__version__,
         host=socket.gethostname(),
         pid=os.getpid(),
         spark_application=NO_SPARK,

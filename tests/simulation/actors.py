@@ -19,12 +19,13 @@ from headrace.protocol.messages import ForgetPayload, Message, PipelinePayload
 from headrace.store.core.engine import reading
 from headrace.worker.client import ANSWER_TIMEOUT_S, LeaderClient
 from headrace.worker.execution import Execution
-from headrace.worker.host import Host, Identity
+from headrace.worker.host import Host
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
 from headrace.worker.pipeline import Pipeline, Plugins
 from headrace.worker.runner import TableRunner
 from headrace.worker.sinks import check_forgettable
+from tests.fakes import registration
 from tests.simulation.lake import Lake
 from tests.simulation.network import Network, NoAnswer
 from tests.simulation.scenario import GROUP, Scenario
@@ -182,7 +183,7 @@ class WorkerActor:
         addresses = [f"http://{c}" for c in stage.scenario.coordinators]
         home = stage.folder / self.name
         self.host = Host(
-            Identity(name, GROUP, stage.scenario.slots, 2, "host", process.life, f"app-{name}"),
+            registration(name, GROUP, slots=stage.scenario.slots, control_slots=2),
             Client(stage.network, addresses),
             Client(stage.network, addresses),
             lambda posted: Outbox(home / str(process.life), posted=posted),

@@ -23,9 +23,10 @@ from headrace.protocol.messages import (
 )
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import Execution, Run
-from headrace.worker.host import Host, Identity
+from headrace.worker.host import Host
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
+from tests.fakes import registration
 
 BOUND_S = 120.0  # for a state to come, also on a busy machine
 LOOK_S = 0.01
@@ -173,7 +174,7 @@ class Worker:
             for _ in range(2)
         ]
         self.host = Host(
-            Identity("w1", "default", 2, 1, "h", 1, "app"),
+            registration("w1"),
             clients[0],
             clients[1],
             lambda posted: Outbox(home / "w1", posted=posted),

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from headrace.containers.container import DRIVER_MEMORY
+from headrace.containers.launch_claims import WorkerLaunch
 from headrace.errors import LaunchOver, Refused, Unauthorized
 from headrace.model.task import Claim
 from headrace.protocol.messages import TaskEnded
 from headrace.worker import host as host_module
 from headrace.worker.execution import Execution
-from headrace.worker.host import Identity, memory_mb
+from headrace.worker.host import memory_mb, registration_of
 from tests.worker.leader import BOUND_S, Leader, Worker, assignment, at_work, eventually, given
 
 FIRST, SECOND, THIRD = (Claim("t", attempt) for attempt in (1, 2, 3))
@@ -121,12 +122,12 @@ def test_a_worker_that_lost_its_place_after_its_first_minutes_ends_at_once(
 
 
 def test_a_worker_says_what_it_was_started_for() -> None:
-    said = Identity("w", "g", 2, 1, "h", 1, "app", "r1", 3, memory_mb({DRIVER_MEMORY: "4g"}))
+    launch, memory = WorkerLaunch("r1", 3), memory_mb({DRIVER_MEMORY: "4g"})
 
-    told = said.introduction()
+    introduced = registration_of("w", "g", 2, "app", launch, memory_mb=memory)
 
-    assert (told.resource, told.launch, told.memory_mb) == ("r1", 3, 4096)
-    assert Identity("w", "g", 2, 1, "h", 1, "app").introduction().resource is None
+    assert (introduced.resource, introduced.launch, introduced.memory_mb) == ("r1", 3, 4096)
+    assert registration_of("w", "g", 2, "app", None, memory_mb=0).resource is None
 
 
 @pytest.mark.parametrize(

@@ -5,22 +5,23 @@ slots are free; the answer says what to start, what to stop and what is acknowle
 or its answer costs time, nothing else. The host survives a coordinator that is gone for minutes:
 its executions go on, and wait where they need an answer.
 
-`Identity` is what the worker tells the leader about itself when it registers. A task that is
-deployed again gets the same answer as before and one line in the log (D6).
+A task that is deployed again gets the same answer as before and one line in the log (D6).
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
+import socket
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from headrace import __version__
 from headrace.clock import Clock
 from headrace.containers.container import DRIVER_MEMORY
+from headrace.containers.launch_claims import WorkerLaunch
 from headrace.errors import HeadraceError, LaunchTaken, Refused, SparkDied, Unavailable
 from headrace.logs import Once
 from headrace.model.jobs.epoch import now
@@ -46,6 +47,7 @@ from headrace.worker.outbox import ENDS_REMEMBERED_MAX, JobLog, Outbox
 
 log = logging.getLogger(__name__)
 
+CONTROL_SLOTS = 2  # the lane beside the slots, for short control tasks
 _MEMORY = re.compile(r"(?P<number>\d{1,15})(?P<unit>[kmgt]?)b?")
 _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 BUSY_SYNC_INTERVAL_S = 0.5  # while something runs: progress is shown live
@@ -63,35 +65,29 @@ TURN_MAX_S = 15 * 60.0  # after its start: how long it waits for another worker 
 TURN_PAUSE_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who a worker is: what it registers with at the leader."""
-
-    worker: str
-    group: str
-    slots: int
-    control_slots: int
-    host: str
-    pid: int
-    spark_application: str
-    resource: str | None = None  # that it was started for; None when somebody started it by hand
-    launch: int = 0  # the number of that start of the resource
-    memory_mb: int = 0  # of its JVM; 0 when it is not configured
-
-    def introduction(self) -> Register:
-        return Register(
-            worker=self.worker,
-            group=self.group,
-            slots=self.slots,
-            control_slots=self.control_slots,
-            version=__version__,
-            host=self.host,
-            pid=self.pid,
-            spark_application=self.spark_application,
-            resource=self.resource,
-            launch=self.launch,
-            memory_mb=self.memory_mb,
-        )
+def registration_of(
+    me: str,
+    group: str,
+    slots: int,
+    spark_application: str,
+    launch: WorkerLaunch | None,
+    *,
+    memory_mb: int,
+) -> Register:
+    """What this process tells the leader about itself."""
+    return Register(
+        worker=me,
+        group=group,
+        slots=slots,
+        control_slots=CONTROL_SLOTS,
+        version=__version__,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        spark_application=spark_application,
+        resource=launch.resource if launch else None,
+        launch=launch.number if launch else 0,
+        memory_mb=memory_mb,
+    )
 
 
 class Host:
@@ -99,7 +95,7 @@ class Host:
 
     def __init__(
         self,
-        identity: Identity,
+        me: Register,
         client: LeaderClient,
         waits: LeaderClient,
         outbox: Callable[[Callable[[], None]], Outbox],
@@ -109,16 +105,18 @@ class Host:
         *,
         may_replace_earlier_process: bool = True,
     ) -> None:
-        """`may_replace_earlier_process`: another process may have been this launch before, as with
+        """`me`: what this worker tells the leader about itself when it registers.
+
+        `may_replace_earlier_process`: another process may have been this launch before, as with
         pods, so that it waits for the leader to forget that one."""
-        self._me, self._client, self._waits = identity, client, waits
+        self._me, self._client, self._waits = me, client, waits
         self._runs, self._clock, self.job_log = runs, clock, JobLog(clock)
         self._news = threading.Event()
         self._stopping = threading.Event()
         self._outbox = outbox(self._news.set)
         self._active: dict[Claim, Execution] = {}
         self._ended: OrderedDict[Claim, None] = OrderedDict()  # as an ordered set
-        self._repeated_deployments = RepeatedDeployments(identity.worker)
+        self._repeated_deployments = RepeatedDeployments(me.worker)
         self._seen, self._sync_sent_at = LastAnswerSeen(), now(clock)
         self._syncs = 0
         self._registered = False
@@ -186,7 +184,7 @@ class Host:
         self._apply_answer(answer)
 
     def _register(self) -> None:
-        answer: Registered = self._client.register(self._me.introduction())
+        answer: Registered = self._client.register(self._me)
         self._registered = True
         log.info("registered", extra={"worker": self._me.worker, "term": answer.term})
 

@@ -8,9 +8,7 @@ Elsewhere there is no folder to claim in, and the leader decides.
 from __future__ import annotations
 
 import logging
-import os
 import signal
-import socket
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,8 +20,9 @@ from headrace.containers.launch_claims import WorkerLaunch
 from headrace.containers.process import UNHURRIED
 from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
+from headrace.protocol.messages import Register
 from headrace.worker.client import LeaderClient
-from headrace.worker.host import Host, Identity, memory_mb
+from headrace.worker.host import Host, memory_mb, registration_of
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
 from headrace.worker.runner import Runner, TableRunner
@@ -32,7 +31,6 @@ from headrace.worker.warm_session import WarmSpark, start_spark
 
 log = logging.getLogger(__name__)
 
-CONTROL_SLOTS = 2  # the lane beside the slots, for short control tasks
 LEAVE_IDLE_MAX_S = 9.0  # from a signal to the end of a worker that runs nothing: 10 s are promised
 SPARK_STOP_MIN_S = 3.0  # that Spark gets even if stopping executions took all the time
 
@@ -70,9 +68,11 @@ def serve_worker(
             launch.note_application(spark_application=spark.application)
         client, waits = (LeaderClient(coordinators, token=token) for _ in range(2))
         with closing(client), closing(waits):
-            identity = _identity(me, group, slots, spark, launch, memory_mb(conf))
+            about_me = registration_of(
+                me, group, slots, spark.application, launch, memory_mb=memory_mb(conf)
+            )
             home = settings.home
-            host = _host(identity, client, waits, spark, launch, home=home, warehouse=warehouse)
+            host = _host(about_me, client, waits, spark, launch, home=home, warehouse=warehouse)
             departure.begin_on_signals(host.stop)
             log.info("worker works", extra={"worker": me, "group": group, "slots": slots})
             with host.job_log.listening():
@@ -115,30 +115,8 @@ def _stopping_at_exit(spark: WarmSpark, departure: _Departure) -> Generator[Warm
         spark.stop(within_s=departure.left_s)
 
 
-def _identity(
-    me: str,
-    group: str,
-    slots: int,
-    spark: WarmSpark,
-    launch: WorkerLaunch | None,
-    memory: int,
-) -> Identity:
-    return Identity(
-        worker=me,
-        group=group,
-        slots=slots,
-        control_slots=CONTROL_SLOTS,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        spark_application=spark.application,
-        resource=launch.resource if launch else None,
-        launch=launch.number if launch else 0,
-        memory_mb=memory,
-    )
-
-
 def _host(
-    identity: Identity,
+    me: Register,
     client: LeaderClient,
     waits: LeaderClient,
     spark: WarmSpark,
@@ -151,10 +129,10 @@ def _host(
     runner = Runner(spark, clock, warehouse=warehouse)
     tables = TableRunner(spark, clock, warehouse=warehouse)
     return Host(
-        identity,
+        me,
         client,
         waits,
-        lambda posted: Outbox(home / "outbox" / identity.worker, posted=posted),
+        lambda posted: Outbox(home / "outbox" / me.worker, posted=posted),
         {
             TaskKind.PIPELINE: runner.pipeline,
             TaskKind.SETTLE: runner.settle,

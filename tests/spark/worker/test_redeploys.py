@@ -31,12 +31,13 @@ from headrace.spark.jvm import jvm, scala_context, singleton
 from headrace.worker import host as host_module
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import Execution
-from headrace.worker.host import Host, Identity
+from headrace.worker.host import Host
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
 from headrace.worker.runner import Runner
 from headrace.worker.warm_session import WarmSpark, task_session
 from tests.crash.cluster import until
+from tests.fakes import registration
 from tests.spark.folder import lines
 from tests.worker.leader import Leader, eventually
 
@@ -129,7 +130,7 @@ def a_host(warm: WarmSpark, leader: Leader, work: Work, home: Path) -> Host:
     transport = httpx2.MockTransport(leader)
     clients = [LeaderClient(["http://a:1"], token=None, transport=transport) for _ in range(2)]
     return Host(
-        Identity("w1", "default", LOCATIONS, 1, "h", 1, warm.application),
+        registration("w1", slots=LOCATIONS, application=warm.application),
         clients[0],
         clients[1],
         lambda posted: Outbox(home / "w1", posted=posted),
