@@ -54,7 +54,10 @@ class Database:
             return done.fetchall() if done.description else []
 
     def ids(self, table: str) -> list[int]:
-        """As they are there: one that came twice is there twice."""
+        """As they are there: one that came twice is there twice. None of a table that was never
+        made: a job makes it with its first rows."""
+        if not self.tables(table):
+            return []
         return sorted(int(row[0]) for row in self.run(f"SELECT id FROM {table}"))
 
     def tables(self, pattern: str) -> list[str]:
