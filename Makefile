@@ -74,7 +74,7 @@ reference: $(READY) ## write the pages that follow from declarations: commands, 
 	$(BIN)/python -m tools.reference
 
 lock: $(UV) ## resolve the dependencies again and write requirements.lock
-	$(UV) pip compile pyproject.toml --group dev --universal --upgrade --generate-hashes \
+	$(UV) pip compile pyproject.toml --all-extras --group dev --universal --upgrade --generate-hashes \
 	  --no-annotate --no-header --python-version 3.11 --quiet -o requirements.lock
 
 changelog: $(READY) ## show what the next release's notes will say
