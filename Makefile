@@ -20,7 +20,7 @@ endef
 SEEDS ?= 1000
 LIVES ?= 12
 
-.PHONY: help install demo test check format crash soak chaos simulate mutants bench docs reference lock changelog clean
+.PHONY: help install demo test coverage check format crash soak chaos simulate mutants bench docs reference lock changelog clean
 
 help: ## list what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -33,6 +33,9 @@ demo: $(READY) ## a million rows through Spark into an Iceberg table, in one com
 
 test: $(READY) ## every test but the full kill matrix; also that each requirement is proved
 	$(BIN)/pytest -n 2
+
+coverage: $(READY) ## branch coverage of the model by its own tests, which is to be whole
+	$(BIN)/pytest -q tests/model --cov=headrace.model --cov-branch --cov-report=term-missing --cov-fail-under=100
 
 check: $(READY) ## lint, format, types, import contracts, spelling, dependencies, sizes, leaks, mutations
 	$(BIN)/ruff check
