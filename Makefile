@@ -20,7 +20,7 @@ endef
 SEEDS ?= 1000
 LIVES ?= 12
 
-.PHONY: help install demo test coverage check format crash soak chaos simulate mutants bench docs reference lock changelog clean
+.PHONY: help install demo test coverage check format crash soak chaos simulate mutants bench docs reference lock changelog release hooks clean
 
 help: ## list what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -82,6 +82,12 @@ lock: $(UV) ## resolve the dependencies again and write requirements.lock
 
 changelog: $(READY) ## show what the next release's notes will say
 	$(BIN)/towncrier build --draft --version next
+
+release: $(READY) ## try a release: build, install the wheel elsewhere, run the demo; tag it  [VERSION=0.2.0]
+	$(BIN)/python -m tools.release --uv $(UV) $(if $(VERSION),--version $(VERSION))
+
+hooks: $(READY) ## have git run the quick checks before each commit
+	$(BIN)/prek install
 
 clean: ## remove what make made; .headrace/, with its tables, stays
 	rm -rf .venv .tools site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage
