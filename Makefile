@@ -20,7 +20,7 @@ endef
 SEEDS ?= 1000
 LIVES ?= 12
 
-.PHONY: help install demo test check format crash soak chaos simulate mutants bench docs reference lock changelog clean
+.PHONY: help install demo test coverage check format crash soak chaos simulate mutants bench docs reference lock changelog release hooks clean
 
 help: ## list what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -33,6 +33,9 @@ demo: $(READY) ## a million rows through Spark into an Iceberg table, in one com
 
 test: $(READY) ## every test but the full kill matrix; also that each requirement is proved
 	$(BIN)/pytest -n 2
+
+coverage: $(READY) ## branch coverage of the model by its own tests, which is to be whole
+	$(BIN)/pytest -q tests/model --cov=headrace.model --cov-branch --cov-report=term-missing --cov-fail-under=100
 
 check: $(READY) ## lint, format, types, import contracts, spelling, dependencies, sizes, leaks, mutations
 	$(BIN)/ruff check
@@ -74,11 +77,17 @@ reference: $(READY) ## write the pages that follow from declarations: commands, 
 	$(BIN)/python -m tools.reference
 
 lock: $(UV) ## resolve the dependencies again and write requirements.lock
-	$(UV) pip compile pyproject.toml --group dev --universal --upgrade --generate-hashes \
+	$(UV) pip compile pyproject.toml --all-extras --group dev --universal --upgrade --generate-hashes \
 	  --no-annotate --no-header --python-version 3.11 --quiet -o requirements.lock
 
 changelog: $(READY) ## show what the next release's notes will say
 	$(BIN)/towncrier build --draft --version next
+
+release: $(READY) ## try a release: build, install the wheel elsewhere, run the demo; tag it  [VERSION=0.2.0]
+	$(BIN)/python -m tools.release --uv $(UV) $(if $(VERSION),--version $(VERSION))
+
+hooks: $(READY) ## have git run the quick checks before each commit
+	$(BIN)/prek install
 
 clean: ## remove what make made; .headrace/, with its tables, stays
 	rm -rf .venv .tools site dist .pytest_cache .ruff_cache .import_linter_cache .hypothesis .coverage

@@ -150,7 +150,7 @@ def arena(folder: Path, *, rows: int) -> Generator[Arena]:
     with stores("sqlite", folder) as made_here:
         store_url = made_here.make()
         with leading(store_url, folder=folder) as leader:
-            command = ["-m", "headrace.cli.main", "worker", "--coordinator", leader.url]
+            command = ["-m", "headrace", "worker", "--coordinator", leader.url]
             command += ["--spark-master", MASTER, "--home", str(home)]
             with (
                 child("worker", command, folder=folder) as worker,

@@ -210,7 +210,7 @@ def _scene(store_url: str, folder: Path, *, way: Way) -> Generator[Scene]:
     folder.mkdir()
     ports = [free_port() for _ in range(SEATS[way])]
     named = ",".join(f"http://127.0.0.1:{port}" for port in ports)
-    command = ["-m", "headrace.cli.main", "worker", "--coordinator", named]
+    command = ["-m", "headrace", "worker", "--coordinator", named]
     command += ["--spark-master", "local[2]", "--home", str(folder / "home")]
     with opened(store_url) as engine, ExitStack() as running:
         scene = Scene(store_url, folder, engine, running)

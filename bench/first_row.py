@@ -82,7 +82,7 @@ def _ours(folder: Path) -> Sequence[str]:
     if fewer == text:
         raise NotMeasured("examples/demo.conf no longer says row.num = 500000")
     job.write_text(fewer, encoding="utf-8")
-    return ["-m", "headrace.cli.main", "run", str(job), "--home", str(folder / "home")]
+    return ["-m", "headrace", "run", str(job), "--home", str(folder / "home")]
 
 
 def _peer(folder: Path) -> Sequence[str]:

@@ -151,7 +151,7 @@ def coordinator(
     """A coordinator that serves; whether it leads depends on who else is there. Port 0: any."""
     address = folder / f"{name}.address"
     address.unlink(missing_ok=True)
-    command = ["-m", "headrace.cli.main", "coordinator", "--store", store_url]
+    command = ["-m", "headrace", "coordinator", "--store", store_url]
     command += ["--bind", f"127.0.0.1:{port}", "--address-file", str(address)]
     keyed = {"HEADRACE_SECRET_KEY": KEYS.keys[0].text}
     with child(name, command, folder=folder, environment=keyed) as started:

@@ -10,20 +10,10 @@ from pathlib import Path
 import pytest
 
 from headrace import errors
-from headrace.api import connections, guard, server
-from headrace.api.routes import jobs, worker_protocol
-from headrace.cli import serve_options
-from headrace.cli.jobs import commands as command_job_logs
 from headrace.config import Settings
-from headrace.coordinator.jobs import cleanup
 from headrace.jobfile.reader import read_job
-from headrace.model.groups import THREADS_MAX
-from headrace.model.jobs import epoch
 from headrace.model.jobs.status import JOB_TRANSITIONS
 from headrace.model.task import TRANSITIONS, TaskKind
-from headrace.protocol import messages
-from headrace.store.jobs import history, job_logs
-from headrace.worker import outbox
 from tools.reference import commands, option_groups, pages
 from tools.requirement import requirement_ids
 from tools.tree import ROOT
@@ -103,93 +93,12 @@ def test_a_state_diagram_shows_what_the_code_allows(
     assert set(ARROW.findall(text)) == allowed
 
 
-SETTINGS, PROTOCOL, ADR_26 = (
-    "reference/settings",
-    "reference/protocol",
-    "adr/0026-the-story-outlives-the-state",
-)
-NUMBERS = [
-    (PROTOCOL, f"say to each other, version {messages.PROTOCOL_VERSION}."),
-    (PROTOCOL, f"A body has at most {guard.BODY_BYTES_MAX:,} bytes (413)"),
-    (PROTOCOL, f"within {connections.BODY_S:g} s of its head (408)"),
-    (PROTOCOL, f"at most {worker_protocol.WAIT_S_MAX:g} s |"),
-    (PROTOCOL, f"`slots` (1 to {THREADS_MAX})"),
-    (
-        PROTOCOL,
-        f"at most {messages.REPORTS_PER_SYNC_MAX}, and "
-        f"{messages.REPORT_BYTES_PER_SYNC_MAX:,} bytes",
-    ),
-    (PROTOCOL, f"oldest first; at most {messages.LINES_PER_SYNC_MAX} |"),
-    (PROTOCOL, f"at most {messages.LINE_CHARS_MAX:,} characters"),
-    (PROTOCOL, f"keeps the last {outbox.LINES_BUFFERED_MAX:,} and says"),
-    (PROTOCOL, f"the last {job_logs.LOG_LINES_KEPT:,}, of all jobs"),
-    (PROTOCOL, f"the last {epoch.JOB_LOG_LINES_MAX:,}, and each line"),
-    (PROTOCOL, f"its last {outbox.ENDS_REMEMBERED_MAX:,} ends"),
-    (PROTOCOL, f"at most {messages.PAYLOAD_BYTES_MAX:,} bytes each"),
-    (SETTINGS, f"| head of a request | {connections.HEAD_S:g} s "),
-    (SETTINGS, f"| body of a request | {connections.BODY_S:g} s "),
-    (SETTINGS, f"| answer that nobody takes | {connections.ANSWER_S:g} s |"),
-    (SETTINGS, f"nothing is asked | {server.KEEP_ALIVE_S} s |"),
-    (SETTINGS, f"| size of a head | {connections.HEAD_BYTES_MAX:,} bytes "),
-    (SETTINGS, f"| size of a body | {guard.BODY_BYTES_MAX:,} bytes |"),
-    (SETTINGS, f"| connections | {connections.FILES_KEPT} fewer than files"),
-    (SETTINGS, f"up to {connections.FILES_WANTED:,} or"),
-    (SETTINGS, f"`Retry-After: {connections.RETRY_AFTER_S}`"),
-    (SETTINGS, f"long poll of a worker ({worker_protocol.WAIT_S_MAX:g} s at most)"),
-    (
-        SETTINGS,
-        f"`--state-cleanup-delay-ms` | {serve_options.STATE_CLEANUP_DELAY_MS} milliseconds",
-    ),
-    (
-        SETTINGS,
-        f"`--history-job-expire-minutes` | {serve_options.HISTORY_EXPIRE_MIN} minutes",
-    ),
-    (SETTINGS, f"`--job-log-expire-minutes` | {serve_options.JOB_LOG_EXPIRE_MIN} minutes"),
-    (SETTINGS, f"`--savepoint-expire-hours` | {serve_options.SAVEPOINT_EXPIRE_H} hours"),
-    (SETTINGS, f"`--commit-deadline` | {serve_options.COMMIT_DEADLINE_S:g} seconds"),
-    (SETTINGS, f"beyond {job_logs.LOG_LINES_KEPT:,} lines of a job"),
-    (SETTINGS, f"beyond {epoch.JOB_LOG_LINES_MAX:,} of all jobs"),
-    (
-        "requirements",
-        f"`history-job-expire-minutes` ({serve_options.HISTORY_EXPIRE_MIN}: 7 days)",
-    ),
-    ("requirements", f"`job-log-expire-minutes` ({serve_options.JOB_LOG_EXPIRE_MIN})"),
-    ("requirements", f"at most {job_logs.LOG_LINES_KEPT:,} lines of a job"),
-    ("requirements", f"and {epoch.JOB_LOG_LINES_MAX:,} in all"),
-    (
-        "how-to/end-of-a-job",
-        f"`--history-job-expire-minutes` {serve_options.HISTORY_EXPIRE_MIN} |",
-    ),
-    (
-        "how-to/end-of-a-job",
-        f"`--job-log-expire-minutes` {serve_options.JOB_LOG_EXPIRE_MIN} |",
-    ),
-    ("how-to/end-of-a-job", f"logs?tail={jobs.LINES_AT_ONCE}`"),
-    ("how-to/run-a-job", f"About the last {job_logs.LOG_LINES_KEPT:,} lines"),
-    (ADR_26, f"batches of {job_logs.EXPIRED_AT_ONCE_MAX:,} lines"),
-    (ADR_26, f"batches of {history.EXPIRED_AT_ONCE_MAX:,}."),
-    (ADR_26, f"{cleanup.COUNTED_AT_ONCE:,} in each pass"),
-]
-
-
-@pytest.mark.parametrize(("name", "said"), NUMBERS, ids=[said for _, said in NUMBERS])
-def test_a_number_in_the_docs_is_that_of_the_code(name: str, said: str) -> None:
-    assert said in page(name)
-
-
-def test_the_options_and_what_they_are_by_themselves_agree() -> None:
-    kept = epoch.Retention()
-
-    assert kept.history_expire_ms == serve_options.HISTORY_EXPIRE_MIN * serve_options.MINUTE_MS
-    assert kept.job_log_expire_ms == serve_options.JOB_LOG_EXPIRE_MIN * serve_options.MINUTE_MS
-    assert kept.state_cleanup_delay_ms == serve_options.STATE_CLEANUP_DELAY_MS
-    assert kept.savepoint_expire_ms == serve_options.SAVEPOINT_EXPIRE_H * serve_options.HOUR_MS
-    assert job_logs.LOG_LINES_KEPT == command_job_logs.TAIL_MAX
-
-
 @pytest.mark.parametrize("kind", TaskKind)
 def test_the_protocol_names_every_kind_of_task(kind: TaskKind) -> None:
-    assert f"`{kind}`" in page(PROTOCOL).partition("## Assignments\n")[2].partition("\n## ")[0]
+    assert (
+        f"`{kind}`"
+        in page("reference/protocol").partition("## Assignments\n")[2].partition("\n## ")[0]
+    )
 
 
 def test_the_front_page_promises_no_less_than_is_built() -> None:

@@ -15,6 +15,7 @@ HeadraceError
 │   │   └── LaunchTaken             another worker is registered for the same launch
 │   ├── StoreOlderThanTarget    a target holds epochs that the store does not know
 │   │   └── StoreOlderThanTargets   the same for a pipeline with several sinks
+│   ├── ExtraMissing            a part of headrace that was not installed: Spark, psycopg, …
 │   ├── JavaMissing             no Java, or one that Spark does not run on
 │   ├── PortInUse
 │   ├── Unauthorized            401
@@ -158,6 +159,16 @@ class StoreOlderThanTargets(StoreOlderThanTarget):
 
     def __init__(self, message: str) -> None:
         Refused.__init__(self, message)
+
+
+class ExtraMissing(Refused):
+    """Something is needed that `pip install headrace` leaves out, so that it stays small."""
+
+    def __init__(self, extra: str, needed_for: str) -> None:
+        self.extra = extra
+        super().__init__(
+            f"{needed_for}, which is not installed here; type: pip install 'headrace[{extra}]'"
+        )
 
 
 class JavaMissing(Refused):

@@ -38,7 +38,7 @@ def headrace(
 ) -> subprocess.CompletedProcess[str]:
     """Run a real command to its end."""
     return subprocess.run(
-        [sys.executable, "-m", "headrace.cli.main", *arguments],
+        [sys.executable, "-m", "headrace", *arguments],
         cwd=cwd,
         env=env or environment(),
         capture_output=True,

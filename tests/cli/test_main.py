@@ -48,7 +48,6 @@ COMMANDS = (
     *(("store", name) for name in ("change-key", "forget-secrets")),
     ("doctor",),
 )
-HEAVY = ("pyspark", "sqlalchemy", "fastapi", "httpx2", "rich", "pydantic", "lark")
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -64,23 +63,6 @@ def test_the_commands_tested_are_all_there_are(tmp_path: Path) -> None:
     shown = headrace("--help", cwd=tmp_path).stdout.partition("Commands:")[2]
 
     assert set(re.findall(r"^  (\w+) ", shown, re.MULTILINE)) == {name for name, *_ in COMMANDS}
-
-
-def test_help_loads_nothing_heavy() -> None:
-    code = (
-        "import sys; from headrace.cli.main import app\n"
-        "try: app(['--help'])\n"
-        f"except SystemExit: print('loaded', [m for m in {HEAVY!r} if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    assert done.stdout.splitlines()[-1] == "loaded []"
 
 
 def test_the_version_is_shown(tmp_path: Path) -> None:

@@ -230,7 +230,7 @@ def commands_of(page: Path, section: str) -> list[str]:
 
 
 def shell(block: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    program = f'headrace() {{ {sys.executable} -m headrace.cli.main "$@"; }}\nset -e\n{block}'
+    program = f'headrace() {{ {sys.executable} -m headrace "$@"; }}\nset -e\n{block}'
     return subprocess.run(
         ["bash", "-c", program],
         cwd=folder,

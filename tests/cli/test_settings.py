@@ -9,7 +9,7 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from headrace.cli.context import Context
-from headrace.cli.store_options import store_url
+from headrace.cli.store import store_url
 from headrace.config import Settings
 from headrace.errors import BadSetting
 from headrace.logs import is_secret

@@ -160,7 +160,7 @@ class Cluster:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("HEADRACE_")}
         with log.open("wb") as output:
             popen = subprocess.Popen(
-                [sys.executable, "-m", *(under or ["headrace.cli.main"]), *command],
+                [sys.executable, "-m", *(under or ["headrace"]), *command],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -14,10 +14,9 @@ from headrace.errors import BadJobFile
 from headrace.jobfile.hocon import read_document
 from headrace.jobfile.reader import read_job
 from headrace.jobfile.spec_checks import check_declared, check_spec
+from tests.conformance import every_job_file, job_files
 from tests.jobfile.samples import SAMPLES, outcome
 
-JOBS = Path(__file__).parents[3] / "shared" / "conformance" / "seatunnel" / "jobs"
-FILES = sorted(JOBS.rglob("*.conf"))
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.conf"))
 # Those with FakeSource, Filter, Assert and InMemory; tests/spark/test_seatunnel_jobs.py runs some.
 READ = (
@@ -37,7 +36,7 @@ READ = (
 READ_SECONDS_MAX = 2.0  # of the processor; a slow grammar takes far longer
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(JOBS)))
+@pytest.mark.parametrize("file", every_job_file())
 def test_a_job_file_of_seatunnel_is_understood(file: Path) -> None:
     document = read_document(file.read_text(encoding="utf-8"))
 
@@ -47,7 +46,7 @@ def test_a_job_file_of_seatunnel_is_understood(file: Path) -> None:
     assert set(document.root.members) <= {"env"}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(JOBS)))
+@pytest.mark.parametrize("file", every_job_file())
 def test_a_job_file_of_seatunnel_becomes_a_job_or_says_where_it_can_not(file: Path) -> None:
     result = outcome(file)
 
@@ -58,13 +57,32 @@ def test_a_job_file_of_seatunnel_becomes_a_job_or_says_where_it_can_not(file: Pa
         check_declared(result)
 
 
-@pytest.mark.parametrize(
-    "file", [file for name in READ if (file := JOBS / name) in FILES], ids=lambda file: file.name
-)
+@pytest.mark.parametrize("file", job_files(*READ))
 def test_a_job_file_whose_plugins_are_built_is_read_unchanged(file: Path) -> None:
     result = outcome(file)
 
     assert not isinstance(result, BadJobFile), result
+
+
+def test_without_the_files_of_seatunnel_no_test_vanishes(tmp_path: Path) -> None:
+    folder = tmp_path / "shared" / "conformance" / "seatunnel" / "jobs"
+
+    for parameters in (every_job_file(folder), job_files(*READ, folder=folder)):
+        assert parameters
+        for parameter in parameters:
+            (mark,) = parameter.marks
+            assert isinstance(mark, pytest.MarkDecorator)
+            assert mark.name == "skip"
+            assert "../shared/conformance/seatunnel/jobs, beside" in mark.kwargs["reason"]
+
+
+def test_a_file_that_is_missing_among_others_is_no_reason_to_skip(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b" / "c" / "d").mkdir(parents=True)
+    (tmp_path / "a" / "b" / "c" / "d" / "one.conf").touch()
+
+    (parameter,) = job_files("two.conf", folder=tmp_path / "a" / "b" / "c" / "d")
+
+    assert parameter.marks == ()
 
 
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: file.name)

@@ -6,7 +6,7 @@ from time import process_time
 
 import pytest
 
-from headrace.model.text import blanked, redacted, secret_places
+from headrace.model.text import blanked, redacted, redacted_to, secret_places
 
 LONG = 50_000  # characters; a pattern that begins again at each of them takes 10 s and more
 LONG_S = 5.0  # of the processor, far above what is needed
@@ -190,3 +190,7 @@ def test_a_secret_inside_of_a_value_is_found_and_blanked(value: str, shown: str 
 def test_a_value_without_a_secret_stays_as_it_is(value: str) -> None:
     assert not secret_places(value)
     assert blanked(value) == value
+
+
+def test_a_beginning_is_redacted_before_it_is_cut() -> None:
+    assert redacted_to(12, "password=hunter2 and more") == "password=***"

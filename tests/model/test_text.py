@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from headrace.model.text import Text, legible, shortened, storing_flaw
+from headrace.model.text import SHOWN_MAX, Text, hint, legible, nearest, shortened, storing_flaw
 
 
 class Told(BaseModel):
@@ -69,3 +69,26 @@ def test_a_shortened_text_is_a_beginning_that_is_short_enough(text: str, most: i
 
     assert len(short) <= most
     assert text.strip().startswith(short.removesuffix(" …").rstrip())
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("row.nun", "row.num"), ("SCHEMA", "schema"), ("warehouse", None)]
+)
+def test_the_name_that_was_probably_meant_is_found_whatever_its_case(
+    typed: str, meant: str | None
+) -> None:
+    assert nearest(typed, ["row.num", "schema"]) == meant
+
+
+def test_a_hint_names_what_is_near_or_else_what_there_is() -> None:
+    assert hint("sceham", ["row.num", "schema"], noun="options") == "did you mean 'schema'?"
+    assert hint("x", ["row.num", "schema"], noun="options") == "known options: row.num, schema"
+    assert hint("x", [], noun="options") == "there are no options"
+
+
+def test_a_hint_lists_no_more_names_than_can_be_read() -> None:
+    names = [f"option-{number:02}" for number in range(SHOWN_MAX + 3)]
+
+    listed = hint("?", names, noun="options")
+
+    assert listed.endswith(f", {names[SHOWN_MAX - 1]} and 3 more")

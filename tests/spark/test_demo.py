@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(2 * RUN_MAX_S + 60)
 def run(job: Path, cwd: Path) -> dict[str, Any]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")}
     done = subprocess.run(
-        [sys.executable, "-m", "headrace.cli.main", "--output", "json", "run", str(job)],
+        [sys.executable, "-m", "headrace", "--output", "json", "run", str(job)],
         cwd=cwd,
         env=kept,
         capture_output=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,10 @@ from headrace.jobfile.spec_checks import resolved_options
 from headrace.jobfile.syntax_tree import Role
 from headrace.model.jobs.spec import JobSpec, PipelineSpec, PluginSpec
 from headrace.transforms.registry import make_transform
+from tests.conformance import job_files
 from tests.spark.lake import some
 from tests.spark.settings import INCARNATION, at
 
-JOBS = Path(__file__).parents[3] / "shared" / "conformance" / "seatunnel" / "jobs"
 KEPT = (
     "connector-assert-e2e/assertion/fake_row_to_assert.conf",
     "connector-assert-e2e/assertion/fakesource_to_assert.conf",
@@ -30,10 +29,6 @@ KEPT = (
     "seatunnel-transforms-v2-e2e-part-1/filter_transform.conf",
 )
 BROKEN = "connector-fake-e2e/fake_to_assert_with_multitable_exception.conf"
-
-
-def present(names: Iterable[str]) -> list[str]:
-    return [name for name in names if (JOBS / name).exists()]
 
 
 def run(session: SparkSession, spec: JobSpec) -> None:
@@ -71,12 +66,12 @@ def _setting(spec: JobSpec, plugin: PluginSpec, role: Role) -> Setting:
     )
 
 
-@pytest.mark.parametrize("name", present(KEPT))
-def test_the_rules_of_a_job_are_kept(session: SparkSession, name: str) -> None:
-    run(session, read_job(JOBS / name))
+@pytest.mark.parametrize("file", job_files(*KEPT))
+def test_the_rules_of_a_job_are_kept(session: SparkSession, file: Path) -> None:
+    run(session, read_job(file))
 
 
-@pytest.mark.parametrize("name", present([BROKEN]))
-def test_a_job_that_is_meant_to_fail_does(session: SparkSession, name: str) -> None:
+@pytest.mark.parametrize("file", job_files(BROKEN))
+def test_a_job_that_is_meant_to_fail_does(session: SparkSession, file: Path) -> None:
     with pytest.raises(Refused, match="field 'score' breaks the rule MAX 100 in 1 of 7 rows"):
-        run(session, read_job(JOBS / name))
+        run(session, read_job(file))

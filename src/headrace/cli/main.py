@@ -72,7 +72,3 @@ def main() -> None:
         app(prog_name="headrace")
     except Exception as error:  # noqa: BLE001 - the boundary: nothing stands above a command
         exits.exit_with_error(error, debug="--debug" in sys.argv)
-
-
-if __name__ == "__main__":
-    main()

@@ -21,6 +21,7 @@ from headrace.cli.context import (
     urls_of,
 )
 from headrace.cli.serve_options import GroupSettings
+from headrace.cli.store import SecretKeyFileOption, secret_keys, store_url
 from headrace.errors import BadSetting
 from headrace.model.groups import THREADS_MAX
 from headrace.model.ids import check_name
@@ -28,17 +29,10 @@ from headrace.model.jobs.status import ScheduleStrategy
 
 if TYPE_CHECKING:
     from headrace.config import Settings
-    from headrace.store.core.keyring import KeySource
 
 TokenFileOption = Annotated[
     Path | None,
     typer.Option("--token-file", help="File that holds the token.  [default: HEADRACE_TOKEN]"),
-]
-SecretKeyFileOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="File that holds the key of the store's secrets.  [default: HEADRACE_SECRET_KEY]"
-    ),
 ]
 StoreOption = Annotated[
     str | None,
@@ -123,19 +117,11 @@ def coordinator(
     )
     token, address = _token(settings, token_file), _checked_address(advertise)
     options = groups.added_to(options, settings, token=token)
-    options = replace(options, secret_keys=_secret_keys(secret_key_file, settings))
+    options = replace(options, secret_keys=secret_keys(secret_key_file, settings))
     serve_coordinator(options, bind, token, advertise=address, address_file=address_file)
 
 
-def _secret_keys(file: Path | None, settings: Settings) -> KeySource | None:
-    from headrace.cli.store_options import secret_keys
-
-    return secret_keys(file, settings)
-
-
 def _store(store: str | None, settings: Settings) -> str:
-    from headrace.cli.store_options import store_url
-
     url = store_url(store, settings)
     if url is None:
         raise BadSetting("no store was named; give --store URL, or set HEADRACE_STORE")
@@ -166,11 +152,13 @@ def worker(
     settings = _set_up(cli, home=home, with_parent=with_parent)
     from headrace.config import drop_coordinator_variables
     from headrace.containers.launch_claims import claim_launch
+    from headrace.spark.installation import find_spark
 
     drop_coordinator_variables()
     claimed_launch = claim_launch(
         resource_id, launch, launch_dir
     )  # before anything that takes long
+    find_spark()
     cli.make_home(settings)
     from headrace.worker.service import serve_worker
 
@@ -273,4 +261,4 @@ def _token(settings: Settings, token_file: Path | None) -> str | None:
 
 def command(*arguments: str) -> list[str]:
     """The command line of a child process: this very program, with this very Python."""
-    return [sys.executable, "-m", "headrace.cli.main", *arguments]
+    return [sys.executable, "-m", "headrace", *arguments]

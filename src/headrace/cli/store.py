@@ -1,4 +1,4 @@
-"""headrace store …: the key that the secrets in a store are encrypted under."""
+"""Which store a command means and the key of its secrets; headrace store …: change that key."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.context import Context, HomeOption, OutputOption
-from headrace.cli.serve import SecretKeyFileOption
+from headrace.errors import BadSetting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sqlalchemy import Engine
+    from sqlalchemy import URL, Engine
 
+    from headrace.config import Settings
+    from headrace.store.core.keyring import KeySource
     from headrace.store.key_change import Forgotten, Owner
 
 app = typer.Typer(help="The key of a store's secrets.", no_args_is_help=True)
@@ -23,6 +25,12 @@ StoreOption = Annotated[
     str | None,
     typer.Option(
         help="The store.  [default: HEADRACE_STORE, or store.db in --home]", metavar="URL"
+    ),
+]
+SecretKeyFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        help="File that holds the key of the store's secrets.  [default: HEADRACE_SECRET_KEY]"
     ),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do it, and don't only list.")]
@@ -112,8 +120,42 @@ def _summary(owners: Sequence[Owner], done: Forgotten | None) -> str:
 def _open(cli: Context, store: str | None, key_file: Path | None, home: Path | None) -> Engine:
     cli.log_to_stderr()
     settings = cli.settings(home=home)
-    from headrace.cli.store_options import secret_keys, store_url
     from headrace.store.core.engine import open_store
 
     url = store_url(store, settings) or f"sqlite:///{settings.home / 'store.db'}"
     return open_store(url, keys=secret_keys(key_file, settings))
+
+
+def store_url(option: str | None, settings: Settings) -> str | None:
+    """The URL of --store, or else of HEADRACE_STORE, which no list of processes shows."""
+    url = option or (settings.store.get_secret_value() if settings.store else None)
+    if url is not None:
+        parse_store(url)
+    return url
+
+
+def secret_keys(file: Path | None, settings: Settings) -> KeySource | None:
+    """The keys of --secret-key-file, or else of HEADRACE_SECRET_KEY; None: there are neither."""
+    from headrace.store.core.keyring import VARIABLE, GivenKeys, KeyFile, read_keys
+
+    if file is not None:
+        return KeyFile.checked(file)
+    if settings.secret_key is None:
+        return None
+    try:
+        return GivenKeys(read_keys(settings.secret_key.get_secret_value()))
+    except ValueError as error:
+        raise BadSetting(f"environment variable {VARIABLE} can not be used: {error}") from None
+
+
+def parse_store(url: str) -> URL:
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    from headrace.store.core.engine import FORMS
+
+    try:
+        return make_url(url)
+    except (ArgumentError, ValueError) as error:  # ValueError: the port is not a number
+        # The text may hold a password, so it is not repeated.
+        raise BadSetting(f"the store's URL can not be read; write it as {FORMS}") from error

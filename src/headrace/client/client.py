@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, urlencode
 
 import httpx2
@@ -86,7 +86,14 @@ class Client(TableCalls, GroupCalls):
             trust_env=False,
         )
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
+        """Close its connections."""
         self._closed.set()
         self._http.close()
 
@@ -95,7 +102,7 @@ class Client(TableCalls, GroupCalls):
 
     def submit_job(
         self,
-        spec: Mapping[str, JsonValue],
+        spec: BaseModel | Mapping[str, JsonValue],
         *,
         submission_key: str,
         group: str | None = None,
@@ -104,9 +111,11 @@ class Client(TableCalls, GroupCalls):
     ) -> JobView:
         """Submit a job. Idempotent: the key identifies the submission, however often it is sent.
 
-        `restore`: the id of a job that has ended, which goes on under this spec.
+        `spec`: what `read_job` returned, or its JSON. `restore`: the id of a job that has ended,
+        which goes on under this spec.
         """
-        body = {"spec": spec, "submission_key": submission_key}
+        content = spec.model_dump(mode="json") if isinstance(spec, BaseModel) else spec
+        body = {"spec": content, "submission_key": submission_key}
         optional = {"job_id": job_id, "group": group, "restore": restore}
         body |= {name: value for name, value in optional.items() if value is not None}
         return self._call(JobView, "POST", "/v1/jobs", json=body)

@@ -350,4 +350,4 @@ def local_master(launch: Launch) -> str:
 
 def this_program() -> Sequence[str]:
     """The command `headrace`, run by the same Python as this process."""
-    return [sys.executable, "-m", "headrace.cli.main"]
+    return [sys.executable, "-m", "headrace"]

@@ -1,4 +1,6 @@
-"""What Spark needs on this machine: Java, extra jars, and a class-data archive (CDS).
+"""What Spark needs on this machine: pyspark, Java, extra jars, and a class-data archive (CDS).
+
+pyspark is looked for and not imported: that takes long, and a coordinator's machine has none.
 
 Java is the one of JAVA_HOME, or else the first one on the PATH. Spark's own launcher chooses in
 this order, so the Java that is checked here is the one that will run.
@@ -28,14 +30,15 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
-import pyspark
 
 from headrace import config
 from headrace.clock import Clock, SystemClock
-from headrace.errors import JarsUnavailable, JavaMissing
+from headrace.errors import ExtraMissing, JarsUnavailable, JavaMissing
 
 log = logging.getLogger(__name__)
 
@@ -125,6 +128,20 @@ class ClassDataArchive:
     def drop(self) -> None:
         """Delete it: a JVM did not start with it, or was killed while writing it."""
         (self.writing or self.path).unlink(missing_ok=True)
+
+
+def find_spark(needed_for: str = "a worker needs Spark") -> Path:
+    """The folder of the installed pyspark, or `ExtraMissing` with how to install it."""
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ExtraMissing("worker", needed_for)
+    return Path(spec.origin).parent
+
+
+def spark_version() -> str:
+    """The version of pyspark, which is imported for it: a Spark that was put on the path of Python
+    by hand has no metadata to ask."""
+    return import_module("pyspark").__version__
 
 
 def find_java(java_home: Path | None = None) -> JavaInstallation:
@@ -272,7 +289,7 @@ def _fetch(folder: Path, jar: Jar, java: JavaInstallation) -> None:
 
 
 def _run_ivy(scratch: Path, jar: Jar, java: JavaInstallation, folder: Path) -> str:
-    ivy = next((Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar"), None)
+    ivy = next((find_spark() / "jars").glob("ivy-*.jar"), None)
     if ivy is None:
         raise _unavailable(folder, jar, "pyspark's own ivy jar is not there; reinstall pyspark")
     command = [str(java.executable), "-jar", str(ivy), "-cache", str(scratch / "ivy")]
@@ -338,7 +355,7 @@ def _try_lock(fileno: int) -> bool:
 
 
 def _archive_key(java: JavaInstallation, class_path: Sequence[Path]) -> str:
-    parts = [str(java.executable.resolve()), java.version, pyspark.__version__, pyspark.__file__]
+    parts = [str(java.executable.resolve()), java.version, spark_version(), str(find_spark())]
     parts += [f"{path} {path.stat().st_size}" for path in class_path]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:KEY_CHARACTERS]
 

@@ -17,6 +17,7 @@ from tests.cli.machine import environment, headrace
 
 SUBJECTS = (
     "python",
+    "spark",
     "java",
     "jars",
     "class-data archive",

@@ -13,7 +13,7 @@ from headrace.containers.container import ContainerSetting, Launch, LaunchState
 from headrace.containers.kubernetes.api import OfficialClient
 from headrace.containers.kubernetes.deployment import KubernetesDeployments
 from headrace.containers.kubernetes.manifest import Json, deployment_name
-from headrace.errors import BadSetting, Refused, Unavailable
+from headrace.errors import BadSetting, ExtraMissing, Refused, Unavailable
 from tests.containers.kubernetes.fake_kubernetes import FakeKubernetes, refusal
 from tests.containers.launches import TOKEN, launch_of
 
@@ -255,7 +255,7 @@ def test_any_resource_has_a_name_that_kubernetes_takes(resource: str) -> None:
 def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kubernetes.client", None)
 
-    with pytest.raises(BadSetting, match=r"^here: .* install headrace\[kubernetes\]$"):
+    with pytest.raises(ExtraMissing, match=r"^here: .* pip install 'headrace\[kubernetes\]'$"):
         OfficialClient(None, place="here")
 
 

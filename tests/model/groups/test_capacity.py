@@ -17,7 +17,10 @@ from headrace.model.groups import (
     KeepSetting,
     Threads,
     keep,
+    launch_properties,
     shares,
+    surplus,
+    table_defaults,
 )
 
 SETTING = KeepSetting()
@@ -153,3 +156,22 @@ def test_nothing_is_asked_for_beyond_what_is_missing(
     kept = keep(floor, sums, Keeping(attempts, 0, effective), SETTING, now_ms=NOW_MS)
 
     assert 0 <= kept.request <= sums.missing(floor)
+
+
+@pytest.mark.parametrize(
+    ("others", "not_needed"),
+    [(0, set[str]()), (4, {"c"}), (8, {"b", "c"}), (10, {"a", "b", "c"})],
+)
+def test_what_was_made_for_the_floor_is_surplus_once_others_reach_it(
+    others: int, not_needed: set[str]
+) -> None:
+    made_for_it = [("a", 4), ("b", 2), ("c", 4)]
+
+    assert surplus(10, others, made_for_it) == not_needed
+
+
+def test_a_property_of_a_group_is_for_its_tables_or_for_its_container() -> None:
+    properties = {"self-optimizing.enabled": "false", "spark-conf.spark.ui.enabled": "true"}
+
+    assert table_defaults(properties) == {"self-optimizing.enabled": "false"}
+    assert launch_properties(properties) == {"spark-conf.spark.ui.enabled": "true"}

@@ -24,7 +24,7 @@ STOP_MAX_S = 300.0
 
 @contextmanager
 def up(folder: Path) -> Generator[subprocess.Popen[bytes]]:
-    command = (sys.executable, "-m", "headrace.cli.main", "--output", "json", "up", "--port", "0")
+    command = (sys.executable, "-m", "headrace", "--output", "json", "up", "--port", "0")
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=out, stderr=err)
     try:

@@ -38,7 +38,7 @@ from headrace.config import Settings
 from headrace.errors import BadSetting, JobFailed, Refused, Unavailable
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus
-from headrace.spark.installation import find_java
+from headrace.spark.installation import find_java, find_spark
 
 NAMES_SHOWN = 3  # of earlier jobs
 SLOTS_MIN = 2
@@ -141,7 +141,9 @@ def _running(cli: Context, order: Order, place: RunPlace) -> AbstractContextMana
     clock, console = SystemClock(), cli.stderr()
     if place.coordinators is not None:
         return run_there(order, make_client(place.coordinators), console, clock)
-    find_java()  # fail now and in one line, rather than later in the worker's log
+    # Fail now and in one line, rather than later in the worker's log.
+    find_spark("a job that runs here, and not at a --coordinator, needs Spark")
+    find_java()
     cli.make_home(place.settings)
     slots = max(len(order.spec.pipelines), SLOTS_MIN)
     shape = MachineShape(home=place.settings.home, slots=slots, conf=place.spark_conf)

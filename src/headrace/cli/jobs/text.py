@@ -402,7 +402,7 @@ def _by_spark(table: str, warehouse: str | None) -> str:
 
 
 def _packages() -> Sequence[str]:
-    from headrace.spark.installation import JARS  # imports pyspark
+    from headrace.spark.installation import JARS
 
     return [jar.coordinate for jar in JARS if jar.group in _SPARK_JARS]
 

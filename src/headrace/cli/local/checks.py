@@ -14,11 +14,17 @@ from typing import Literal
 import psutil
 
 from headrace.cli.local import up_file
-from headrace.cli.store_options import parse_store, secret_keys
+from headrace.cli.store import parse_store, secret_keys
 from headrace.client.client import Client
 from headrace.config import Settings
-from headrace.errors import HeadraceError
-from headrace.spark.installation import find_java, missing_jars, resolve_jars
+from headrace.errors import ExtraMissing, HeadraceError
+from headrace.spark.installation import (
+    find_java,
+    find_spark,
+    missing_jars,
+    resolve_jars,
+    spark_version,
+)
 from headrace.store.core.encryption import check_key
 from headrace.store.core.engine import is_sqlite, open_store, reading
 from headrace.store.core.keyring import KeySource
@@ -56,9 +62,7 @@ def examine(
     url = store_url or f"sqlite:///{settings.home / 'store.db'}"
     checks: list[tuple[str, Callable[[], CheckResult]]] = [
         ("python", _python),
-        ("java", _java),
-        ("jars", lambda: _jars(settings.cache_dir, fetch=fetch, say=say)),
-        ("class-data archive", lambda: _archive(settings.cache_dir)),
+        *_spark_checks(settings.cache_dir, fetch=fetch, say=say),
         ("store", lambda: _store(url, secret_keys(secret_key_file, settings))),
         ("port", lambda: _port(DEFAULT_PORT)),
         ("disk of home", lambda: _disk("disk of home", settings.home)),
@@ -81,6 +85,25 @@ def _python() -> CheckResult:
     if sys.version_info >= OLDEST_PYTHON:
         return CheckResult("python", "ok", text)
     return CheckResult("python", "fail", f"{text}; headrace needs 3.11 or newer")
+
+
+def _spark_checks(
+    cache_dir: Path, *, fetch: bool, say: Callable[[str], None]
+) -> list[tuple[str, Callable[[], CheckResult]]]:
+    """What a worker needs. A machine without Spark has none, and needs no Java either."""
+    try:
+        folder = find_spark()
+    except ExtraMissing as error:
+        verdict: Verdict = "fail" if fetch else "warn"  # Spark's own Ivy fetches the jars
+        text = f"{error}. A coordinator runs without it"
+        return [("spark", lambda: CheckResult("spark", verdict, text))]
+    installed = CheckResult("spark", "ok", f"{spark_version()} at {folder}")
+    return [
+        ("spark", lambda: installed),
+        ("java", _java),
+        ("jars", lambda: _jars(cache_dir, fetch=fetch, say=say)),
+        ("class-data archive", lambda: _archive(cache_dir)),
+    ]
 
 
 def _java() -> CheckResult:

@@ -12,7 +12,7 @@ import typer
 
 from headrace.cli import exits
 from headrace.cli.context import Context, HomeOption, OutputOption, pairs_of
-from headrace.cli.serve import SecretKeyFileOption
+from headrace.cli.store import SecretKeyFileOption
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
 

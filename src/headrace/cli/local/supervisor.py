@@ -34,7 +34,7 @@ from headrace.config import COORDINATOR_ONLY, Settings, child_environment
 from headrace.containers.container import Exited, Running
 from headrace.containers.process import UNHURRIED, LocalProcess
 from headrace.errors import BadSetting, Refused, Unavailable
-from headrace.spark.installation import find_java
+from headrace.spark.installation import find_java, find_spark
 
 COORDINATOR_START_MAX_S = 60.0
 WORKER_START_MAX_S = 600.0  # the first start fetches some 60 MB of jars
@@ -77,6 +77,7 @@ def keep_up(cli: Context, settings: Settings, shape: MachineShape) -> None:
             f"`headrace up` already runs for {shape.home}: {running.address}, pid {running.pid}; "
             "use it, stop it, or choose another folder with --home"
         )
+    find_spark("`headrace up` starts a worker, and that needs Spark")
     find_java()
     machine = Machine(shape, make_client)
     with interrupts(machine.kill) as stop:

@@ -142,6 +142,9 @@ def inspect(
     cli = Context.of(ctx, output)
     cli.log_to_stderr()
     _check_writable(html)
+    from headrace.spark.installation import find_spark
+
+    find_spark("`headrace inspect` needs Spark")
     from headrace.cli.tables.inspection_run import InspectionRequest, run
 
     request = InspectionRequest(

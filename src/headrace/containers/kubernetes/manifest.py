@@ -30,7 +30,7 @@ from headrace.containers.container import (
     with_prefix,
     worker_arguments,
 )
-from headrace.errors import BadSetting
+from headrace.errors import BadSetting, ExtraMissing
 
 Json = dict[str, Any]
 FILE_BYTES_MAX = 1_000_000
@@ -279,11 +279,11 @@ def _kind_of(value: Any) -> str:
 
 
 def import_extra(module: str, *, place: str) -> ModuleType:
-    """Import a module of the extra `kubernetes`, or raise BadSetting with how to install it."""
+    """Import a module of the extra `kubernetes`, or raise ExtraMissing with how to install it."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise BadSetting(
-            f"{place}: a container of the kind kubernetes needs the Kubernetes client, which is "
-            "not installed; install headrace[kubernetes]"
+        raise ExtraMissing(
+            "kubernetes",
+            f"{place}: a container of the kind kubernetes needs the Kubernetes client",
         ) from error

@@ -11,7 +11,6 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 
-import psycopg
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -58,6 +57,17 @@ def store_name(engine: Engine) -> str:
     return f"{host}:{url.port or 5432}/{url.database or ''}"
 
 
+def session_errors(engine: Engine) -> tuple[type[Exception], ...]:
+    """What a session outside of the pool raises when it is lost. SQLite has no such sessions.
+
+    The classes are those of the driver that the engine has loaded: psycopg is not imported by
+    name, since a coordinator on SQLite runs without it.
+    """
+    if engine.dialect.name == "sqlite":
+        return ()
+    return (engine.dialect.loaded_dbapi.OperationalError,)
+
+
 @contextmanager
 def store_errors(engine: Engine, *, opening: bool = False) -> Generator[None]:
     """Turn what the driver raises in the body into StoreUnavailable or StoreRefused."""
@@ -68,7 +78,7 @@ def store_errors(engine: Engine, *, opening: bool = False) -> Generator[None]:
         if store_error is None:
             raise
         raise store_error from error
-    except psycopg.OperationalError as error:  # from a session outside of the pool
+    except session_errors(engine) as error:
         raise StoreUnavailable(
             f"store {store_name(engine)} is not available: {_one_line(error)}"
         ) from error

@@ -22,10 +22,9 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
-import psycopg
 from sqlalchemy import (
     URL,
     Column,
@@ -47,6 +46,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from headrace.clock import SystemClock
 from headrace.errors import (
     BadSetting,
+    ExtraMissing,
     KeyRefused,
     ProgramTooOld,
     StoreBusy,
@@ -59,6 +59,9 @@ from headrace.store.core.driver_errors import (
 )
 from headrace.store.core.keyring import KeyFile, Keyring, KeySource, own_file
 from headrace.store.core.prepared_statements import execute
+
+if TYPE_CHECKING:
+    import psycopg
 
 TTL_S = 3.0  # of the leader's lease
 WAIT_SHARE = 2 / 3  # of the ttl: the longest that a statement, a lock or silence may take
@@ -187,8 +190,7 @@ def open_session(engine: Engine) -> psycopg.Connection[Any]:
     """
     pooled = engine.raw_connection()
     pooled.detach()
-    session = pooled.dbapi_connection
-    assert isinstance(session, psycopg.Connection)
+    session = cast("psycopg.Connection[Any]", pooled.dbapi_connection)
     session.set_autocommit(True)
     return session
 
@@ -338,16 +340,19 @@ def _check_file(path: Path) -> None:
 
 
 def _open_postgresql(url: URL, *, ttl_s: float, keys: KeySource | None) -> Engine:
-    engine = create_engine(
-        url,
-        connect_args=_connect_args(url, ttl_s=ttl_s),
-        hide_parameters=True,  # in errors, and so in logs: there are secrets among them
-        pool_size=POOL_CONNECTIONS,
-        max_overflow=POOL_OVERFLOW_CONNECTIONS,
-        pool_timeout=ttl_s * WAIT_SHARE,
-        pool_pre_ping=True,  # so that the first request after a restart of the server succeeds
-        execution_options={_WRITES: _Writes()},
-    )
+    try:
+        engine = create_engine(
+            url,
+            connect_args=_connect_args(url, ttl_s=ttl_s),
+            hide_parameters=True,  # in errors, and so in logs: there are secrets among them
+            pool_size=POOL_CONNECTIONS,
+            max_overflow=POOL_OVERFLOW_CONNECTIONS,
+            pool_timeout=ttl_s * WAIT_SHARE,
+            pool_pre_ping=True,  # so that the first request after a restart of the server succeeds
+            execution_options={_WRITES: _Writes()},
+        )
+    except ImportError as error:  # SQLAlchemy imports the driver when it makes an engine
+        raise ExtraMissing("postgresql", "a PostgreSQL store needs psycopg") from error
     with_keyring(engine, Keyring(keys))
     try:
         _check_server(engine)

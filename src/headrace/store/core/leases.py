@@ -25,14 +25,14 @@ import socket
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import psutil
-import psycopg
 from sqlalchemy import Connection, Engine, select, update
 
 from headrace.clock import Clock
 from headrace.store.core.driver_errors import (
+    session_errors,
     store_errors,
 )
 from headrace.store.core.encryption import check_key
@@ -44,6 +44,9 @@ from headrace.store.core.engine import (
 )
 from headrace.store.core.schema import check_program, leases
 from headrace.store.core.transactions import LEADER, Term
+
+if TYPE_CHECKING:
+    import psycopg
 
 TAKEOVER_LOCK_ID = 0x6865_6164_6C65_6164  # the key of PostgreSQL's advisory lock: "headlead"
 TAKEOVER_SUFFIX = ".leader"  # of the locked file beside a SQLite store
@@ -303,7 +306,7 @@ class SessionTakeoverLock:
                 self._session = open_session(self._engine)
             try:
                 return self._try_lock(self._session)
-            except psycopg.OperationalError:
+            except session_errors(self._engine):
                 self.release()  # the session and its lock are gone; the next call reconnects
                 raise
 
@@ -316,7 +319,7 @@ class SessionTakeoverLock:
             if held and not session.broken:
                 # Closing the session frees the lock, too, but only once the server notices. When
                 # this fails, the session has ended, and the lock with it.
-                with suppress(psycopg.OperationalError):
+                with suppress(*session_errors(self._engine)):
                     session.execute("SELECT pg_advisory_unlock(%s)", [TAKEOVER_LOCK_ID])
 
     def _try_lock(self, session: psycopg.Connection[Any]) -> bool:

@@ -12,15 +12,17 @@ import socket
 import sqlite3
 from contextlib import closing
 from threading import Event, Lock
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import psycopg
 from sqlalchemy import Connection, Engine, text
 
 from headrace.clock import Clock, SystemClock
 from headrace.errors import StoreUnavailable
-from headrace.store.core.driver_errors import store_errors
+from headrace.store.core.driver_errors import session_errors, store_errors
 from headrace.store.core.engine import is_sqlite, open_session
+
+if TYPE_CHECKING:
+    import psycopg
 
 CHANNEL = "headrace"
 POLL_S = 0.01  # how often SQLite's number is read; this costs 1 % of a core
@@ -110,7 +112,7 @@ class SessionWaker:
                 return self._reconnect(end_s)
             try:
                 return self._wait_for_notify(self._session, end_s)
-            except psycopg.OperationalError as error:
+            except session_errors(self._engine) as error:
                 log.warning("wake-up session lost", extra={"reason": str(error)})
                 self._drop()
                 return self._reconnect(end_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model.text import redacted, sounds_secret
+from headrace.model.text import holds_secret, redacted, sounds_secret
 
 SECRET = """
 export.AZURE_STORAGE_KEY
@@ -68,3 +68,9 @@ def test_the_key_of_a_storage_account_is_kept_out_of_what_others_said() -> None:
     assert "abc" not in said
     assert "def" not in said
     assert "kms_key_id=ghi" in said
+
+
+def test_a_value_may_hold_a_secret_under_a_plain_name() -> None:
+    assert holds_secret("uri", "jdbc:postgresql://ann:hush@db/x")
+    assert holds_secret("password", "x")
+    assert not holds_secret("uri", "jdbc:postgresql://db/x")
