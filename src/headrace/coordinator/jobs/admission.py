@@ -24,7 +24,7 @@ from headrace.errors import Refused
 from headrace.model.ids import Ids
 from headrace.model.jobs.epoch import Retention
 from headrace.model.jobs.status import JobStatus, PipelineStatus, ScheduleStrategy
-from headrace.model.task import Lane, TaskKind
+from headrace.model.task import Lane, PipelineOrder, TaskKind
 from headrace.store.jobs import jobs, queue
 from headrace.store.jobs.jobs import Job, unreadable
 from headrace.store.jobs.queue import GroupSlots, QueuedJob
@@ -122,6 +122,14 @@ class Admission:
             env = jobs.spec_of(conn, job.id).env
         except ValidationError as error:  # a retry would not help
             return self._fail(conn, job, str(unreadable(job.id, error)))
+        order = PipelineOrder(
+            retry_times=env.retry_times,
+            retry_interval_s=env.retry_interval_s,
+            lost_workers_max=env.lost_workers_max,
+            retained=env.checkpoint_retained,
+            checkpoint_timeout_ms=env.checkpoint_timeout_ms,
+            commit_deadline_s=self._retention.commit_deadline_s,
+        )
         for pipeline in jobs.pipelines_of(conn, job.id):
             task_id = self._ids.new()
             tasks.plan(
@@ -132,14 +140,7 @@ class Admission:
                 group=job.group,
                 job_id=job.id,
                 pipeline=pipeline.number,
-                payload={
-                    "retry_times": env.retry_times,
-                    "retry_interval_s": env.retry_interval_s,
-                    "lost_workers_max": env.lost_workers_max,
-                    "retained": env.checkpoint_retained,
-                    "checkpoint_timeout_ms": env.checkpoint_timeout_ms,
-                    "commit_deadline_s": self._retention.commit_deadline_s,
-                },
+                payload=order.stored(),
                 now_ms=now_ms,
             )
             jobs.change_pipeline(

@@ -31,7 +31,15 @@ from headrace.model.jobs.status import (
     check_job_transition,
     next_job_status,
 )
-from headrace.model.task import ASSIGNED, ENDED, FailureCause, Lane, TaskKind, TaskStatus
+from headrace.model.task import (
+    ASSIGNED,
+    ENDED,
+    FailureCause,
+    Lane,
+    SettleOrder,
+    TaskKind,
+    TaskStatus,
+)
 from headrace.seams import seam
 from headrace.store.jobs import epochs, jobs, savepoints
 from headrace.store.jobs.jobs import Job, PipelineRow
@@ -192,6 +200,7 @@ class JobReconciler:
         if open_epoch is None:
             jobs.change_pipeline(conn, view.job.id, pipeline.number, end)
         elif settle is None:
+            order = SettleOrder(commit_deadline_s=self._retention.commit_deadline_s)
             tasks.plan(
                 conn,
                 task_id=self._ids.new(),
@@ -200,7 +209,7 @@ class JobReconciler:
                 group=view.job.group,
                 job_id=view.job.id,
                 pipeline=pipeline.number,
-                payload={"commit_deadline_s": self._retention.commit_deadline_s},
+                payload=order.stored(),
                 now_ms=now_ms,
             )
         elif because := self._why_unsettled(conn, settle, now_ms=now_ms):

@@ -33,7 +33,7 @@ from headrace.logs import Once
 from headrace.model.jobs.epoch import OPEN_MAX, EpochKind, EpochStatus
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus, PipelineStatus
-from headrace.model.task import OF_TABLES, TaskKind, TaskStatus
+from headrace.model.task import OF_TABLES, ForgetOrder, PipelineOrder, TaskKind, TaskStatus
 from headrace.model.text import without_nul
 from headrace.protocol.messages import (
     Acknowledged,
@@ -177,8 +177,8 @@ def complete(conn: Connection, place: TaskPlace, done: EpochCompleted, *, now_ms
     if not epochs.complete(conn, at, rows_in=rows_in, rows_out=done.rows_out, now_ms=now_ms):
         return False
     progressed(conn, place.task, had_rows=rows_in > 0 or done.rows_out > 0)
-    if (retained := place.task.payload.get("retained")) is not None:
-        epochs.forget(conn, at, retained=int(retained))
+    if (retained := PipelineOrder.of(place.task.payload).retained) is not None:
+        epochs.forget(conn, at, retained=retained)
     jobs.advance(
         conn,
         place.job.id,
@@ -299,7 +299,7 @@ def _settle_result(report: TaskEnded) -> SettleResult:
 
 def _forgotten(conn: Connection, task: Task) -> None:
     """Nothing of a job is left at its targets: drop its cleanup record, and the FORGET task."""
-    incarnation = str(task.payload.get("incarnation"))
+    incarnation = ForgetOrder.of(task.payload).incarnation
     cleanups.drop(conn, incarnation)
     store_tasks.delete(conn, task.id)
     seam("targets forgotten, in transaction")

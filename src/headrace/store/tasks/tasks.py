@@ -26,7 +26,6 @@ from sqlalchemy import (
 )
 from sqlalchemy import delete as delete_from
 
-from headrace.model.jobs.spec import LOST_WORKERS_MAX
 from headrace.model.task import ENDED, Claim, FailureCause, Lane, TaskKind, TaskStatus
 from headrace.store.core.prepared_statements import (
     PreparedBatch,
@@ -111,16 +110,6 @@ def to_task(row: tuple[Any, ...]) -> Task:
         losses=losses,
         failure_cause=None if cause is None else FailureCause(cause),
     )
-
-
-def retry_times_of(payload: Mapping[str, Any]) -> int:
-    """How many errors of its attempts a task survives; 0: there is only one attempt."""
-    return int(payload.get("retry_times", 0))
-
-
-def lost_workers_max_of(payload: Mapping[str, Any]) -> int:
-    """How many workers of a pipeline may be lost in a row; the last of them fails the pipeline."""
-    return int(payload.get("lost_workers_max", LOST_WORKERS_MAX))
 
 
 def current_attempt(claim_task: Any, claim_attempt: Any) -> tuple[Any, ...]:
