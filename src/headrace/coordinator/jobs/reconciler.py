@@ -41,7 +41,7 @@ from headrace.model.task import (
     TaskStatus,
 )
 from headrace.seams import seam
-from headrace.store.jobs import epochs, jobs, savepoints
+from headrace.store.jobs import epochs, jobs
 from headrace.store.jobs.jobs import Job, PipelineRow
 from headrace.store.tasks import tasks, workers
 from headrace.store.tasks.tasks import Task, TaskEnd
@@ -165,7 +165,7 @@ class JobReconciler:
         if not jobs.change(conn, view.job, target, now_ms=now_ms, error=error):
             return
         if target is JobStatus.DOING_SAVEPOINT:
-            for worker in savepoints.mark_tasks(conn, view.job.id):
+            for worker in tasks.want_savepoint(conn, view.job.id):
                 self._wake_worker(worker)
         elif target in JOB_ENDED:
             self._stopping_since_s.pop(view.job.id, None)

@@ -36,7 +36,7 @@ from headrace.model.task import OF_TABLES, Claim, FailureCause, Lane, TaskKind, 
 from headrace.protocol.messages import Acknowledged, Answer, Assignment, Progress, Sync, TaskEnded
 from headrace.seams import seam
 from headrace.store.core.transactions import Term
-from headrace.store.jobs import jobs, savepoints
+from headrace.store.jobs import jobs
 from headrace.store.tasks import claims, tasks, workers
 from headrace.store.tasks.claims import Assign
 from headrace.store.tasks.tasks import Task, TaskEnd
@@ -234,7 +234,7 @@ class Dispatch:
                 if claim in held:
                     acked += [task] if task.status is TaskStatus.SCHEDULED else []
                     draft.stop += [claim] if task.stop else []
-                    draft.savepoint += [claim] if savepoints.MARK in task.payload else []
+                    draft.savepoint += [claim] if task.savepoint else []
                 elif draft.has_seen(task):
                     _take_back(conn, task, now_ms=now_ms)
                     effects.note_owner(task)

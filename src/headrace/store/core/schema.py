@@ -48,7 +48,7 @@ metadata = MetaData(
     }
 )
 
-PROGRAM_LEVEL = 4  # of this program
+PROGRAM_LEVEL = 5  # of this program
 OLDEST_PROGRAM = "oldest_program"
 STORE_ID = "store_id"
 ENCRYPTED_UNDER = "secret_key"  # the id of the key that secrets are encrypted under

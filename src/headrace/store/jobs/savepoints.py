@@ -19,15 +19,13 @@ from sqlalchemy import delete as delete_from
 from headrace.model.jobs.epoch import EpochKind
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus, PipelineStatus
-from headrace.model.task import ENDED, FailureCause, TaskKind
+from headrace.model.task import FailureCause
 from headrace.store.core.engine import insert_new
 from headrace.store.core.prepared_statements import PreparedStatement
 from headrace.store.jobs.jobs import JOB_COLUMNS, Job, put_secrets, to_job
 from headrace.store.jobs.queue import next_place
 from headrace.store.jobs.schema import OPEN_JOB, job_secrets, jobs, pipelines, savepoints
 from headrace.store.tasks.schema import tasks
-
-MARK = "savepoint"  # in the payload of a task: its execution shall end with a savepoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,34 +134,6 @@ def expire(conn: Connection, *, until_ms: int) -> int:
 
 def delete_savepoint(conn: Connection, incarnation: str) -> None:
     _DELETE.change(conn, {"of": incarnation})
-
-
-# In the order in which a sync locks the tasks that it reports: two orders would deadlock.
-_OPEN_TASKS = PreparedStatement(
-    select(tasks.c.id, tasks.c.payload, tasks.c.worker_id)
-    .where(
-        tasks.c.job_id == bindparam("of"),
-        tasks.c.kind == TaskKind.PIPELINE,
-        *(tasks.c.status != ended for ended in sorted(ENDED)),
-    )
-    .order_by(tasks.c.id)
-    .with_for_update()
-)
-_MARK = PreparedStatement(
-    update(tasks).where(tasks.c.id == bindparam("task")).values(payload=bindparam("marked"))
-)
-
-
-def mark_tasks(conn: Connection, job_id: str) -> Sequence[str]:
-    """Have the job's pipelines end with a savepoint; return the workers that hold one.
-
-    The mark is in the payload, which every sync reads anyway. A task that nobody holds is still
-    given to a worker: it may have an epoch to finish first.
-    """
-    rows = _OPEN_TASKS.rows(conn, {"of": job_id})
-    for task, payload, _ in rows:
-        _MARK.change(conn, {"task": task, "marked": {**payload, MARK: True}})
-    return [worker for _, _, worker in rows if worker is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class Task:
     attempt: int
     failures: int  # that count; of a pipeline, since an epoch with rows was last completed
     stop: bool
+    savepoint: bool  # its worker is to end it with a savepoint
     worker_id: str | None
     assigned: tuple[int, int] | None  # term and number of the answer that carried it
     error: str | None = None  # of the attempt that failed last
@@ -81,7 +82,7 @@ NO_TABLE = OfTable()
 # The fields of a Task, in their order. The hot path reads them: more columns would cost dearly.
 _READ = (
     *("id", "kind", "lane", "group_name", "job_id", "pipeline", "payload", "status", "attempt"),
-    *("failures", "stop", "worker_id", "assigned_term", "assigned_number", "error"),
+    *("failures", "stop", "savepoint", "worker_id", "assigned_term", "assigned_number", "error"),
     *("table_id", "process_id", "number", "losses", "failure_cause"),
 )
 COLUMNS = tuple(tasks.c[name] for name in _READ)
@@ -90,7 +91,8 @@ COLUMNS = tuple(tasks.c[name] for name in _READ)
 def to_task(row: tuple[Any, ...]) -> Task:
     """The task of a row of COLUMNS."""
     task_id, kind, lane, group, job_id, pipeline, payload, status, *rest = row
-    attempt, failures, stop, worker_id, term, answer, error, *of_table, losses, cause = rest
+    attempt, failures, stop, savepoint, worker_id, term, answer, error, *rest = rest
+    *of_table, losses, cause = rest
     return Task(
         task_id,
         TaskKind(kind),
@@ -103,6 +105,7 @@ def to_task(row: tuple[Any, ...]) -> Task:
         attempt,
         failures,
         bool(stop),
+        bool(savepoint),
         worker_id,
         None if term is None else (term, answer),
         error,
@@ -366,6 +369,7 @@ _LOCK_PIPELINES = PreparedStatement(
     .with_for_update()
 )
 _STOP = PreparedStatement(update(tasks).where(one_of(tasks.c.id, "ids")).values(stop=1))
+_SAVE = PreparedStatement(update(tasks).where(one_of(tasks.c.id, "ids")).values(savepoint=1))
 _FAIL_UNCLAIMED = PreparedStatement(
     update(tasks)
     .where(tasks.c.id == bindparam("task"), PLANNED_TASK)
@@ -389,9 +393,22 @@ def want_stop(conn: Connection, job_id: str) -> Sequence[str]:
     A task that nobody holds is marked, too: nobody can claim it any more, and `cancel_unclaimed`
     ends it.
     """
+    return _want(conn, job_id, _STOP)
+
+
+def want_savepoint(conn: Connection, job_id: str) -> Sequence[str]:
+    """Ask for the job's open pipeline tasks to end with a savepoint; return the workers that hold
+    one.
+
+    A task that nobody holds is still given to a worker: it may have an epoch to finish first.
+    """
+    return _want(conn, job_id, _SAVE)
+
+
+def _want(conn: Connection, job_id: str, mark: PreparedStatement) -> Sequence[str]:
     rows = _LOCK_PIPELINES.rows(conn, {"job": job_id})
     if rows:
-        _STOP.change(conn, {"ids": [task for task, _ in rows]})
+        mark.change(conn, {"ids": [task for task, _ in rows]})
     return [worker for _, worker in rows if worker is not None]
 
 
