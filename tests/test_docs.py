@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,8 +19,7 @@ from headrace.coordinator.jobs import cleanup
 from headrace.jobfile.reader import read_job
 from headrace.model.groups import THREADS_MAX
 from headrace.model.jobs import epoch
-from headrace.model.jobs.status import JOB_TRANSITIONS
-from headrace.model.task import TRANSITIONS, TaskKind
+from headrace.model.task import TaskKind
 from headrace.protocol import messages
 from headrace.store.jobs import history, job_logs
 from headrace.worker import outbox
@@ -89,18 +88,6 @@ def test_a_job_file_in_the_docs_can_be_read(name: str) -> None:
 @pytest.mark.parametrize("requirement", sorted(requirement_ids()))
 def test_every_requirement_says_what_must_hold(requirement: str) -> None:
     assert re.search(rf"^### {requirement} \w", page("requirements"), re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("section", "transitions"), [("Job", JOB_TRANSITIONS), ("Task", TRANSITIONS)]
-)
-def test_a_state_diagram_shows_what_the_code_allows(
-    section: str, transitions: Mapping[str, Iterable[str]]
-) -> None:
-    text = page("explanation/state-machines").partition(f"## {section}\n")[2].partition("\n## ")[0]
-    allowed = {(str(old), str(new)) for old, news in transitions.items() for new in news}
-
-    assert set(ARROW.findall(text)) == allowed
 
 
 SETTINGS, PROTOCOL, ADR_26 = (

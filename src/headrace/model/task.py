@@ -86,7 +86,8 @@ OF_TABLES = frozenset(
 )
 
 TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
-    S.PLANNED: frozenset({S.SCHEDULED, S.CANCELED}),
+    # FAILED: no worker took it in time. SUCCESS is for those who held it.
+    S.PLANNED: frozenset({S.SCHEDULED, S.CANCELED, S.FAILED}),
     S.SCHEDULED: frozenset({S.ACKED, S.PLANNED}) | ENDED,
     S.ACKED: frozenset({S.PLANNED}) | ENDED,
     S.SUCCESS: frozenset(),

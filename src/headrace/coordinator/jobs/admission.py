@@ -78,7 +78,7 @@ class Admission:
     def due(self, conn: Connection, job: Job) -> bool:
         """Whether `admit` would change anything."""
         lines = self._current_lines(conn, job)
-        if job.waits_for is None or job not in lines or self._is_refused(lines, job):
+        if job.status is JobStatus.CREATED or job not in lines or self._is_refused(lines, job):
             return True
         waits_for = lines.waits_for(conn, job)
         self._judged.add(job.id)
@@ -98,10 +98,12 @@ class Admission:
             lines.had_its_turn(job.id)
             room, needed = queue.room(conn, job.group), lines.needed(job)
             return self._fail(conn, job, no_room_text(job.id, job.group, needed=needed, room=room))
-        now_ms = self._clock.wall_ms()
-        jobs.change(conn, job, JobStatus.PENDING, now_ms=now_ms, waits_for=waits_for)
-        if job.waits_for is None:  # logged once: the reason changes with every other job
-            job_log.note(conn, job.id, f"waits for {waits_for}", now_ms=now_ms)
+        if job.status is JobStatus.PENDING:
+            jobs.note_waits_for(conn, job, waits_for)
+        else:  # logged once: the reason changes with every other job
+            now_ms = self._clock.wall_ms()
+            if jobs.change(conn, job, JobStatus.PENDING, now_ms=now_ms, waits_for=waits_for):
+                job_log.note(conn, job.id, f"waits for {waits_for}", now_ms=now_ms)
         return JobStatus.PENDING
 
     def _current_lines(self, conn: Connection, job: Job) -> WaitingLines:

@@ -72,9 +72,8 @@ def place_of(conn: Connection, task: Task) -> TaskPlace:
 def give_back(conn: Connection, task: Task, *, unheard: bool = False) -> None:
     """Let another worker claim a task that never ran, or that its worker left in good order.
     `unheard`: its worker never acknowledged it."""
-    tasks.give_back(conn, task, unheard=unheard)
-    if task.kind is TaskKind.PIPELINE and not task.stop:
-        move_pipeline(conn, task, PipelineStatus.SCHEDULED)
+    if tasks.give_back(conn, task, unheard=unheard):
+        _move_to_scheduled(conn, task)
 
 
 def postpone(conn: Connection, task: Task, reason: str, *, now_ms: int) -> None:
@@ -82,11 +81,17 @@ def postpone(conn: Connection, task: Task, reason: str, *, now_ms: int) -> None:
     right now. It does not count as a failure, and waits a moment so that others go first."""
     counted = (task.failures, task.losses)
     cause = FailureCause.ERROR
-    tasks.give_back(conn, task, Failure(reason, cause, *counted, now_ms, KEY_AWAY_PAUSE_MS))
+    failure = Failure(reason, cause, *counted, now_ms, KEY_AWAY_PAUSE_MS)
+    if tasks.give_back(conn, task, failure):
+        _move_to_scheduled(conn, task)
     log.warning(
         "task postponed",
         extra={"execution": task.claim.execution, "job": task.job_id, "reason": reason},
     )
+
+
+def _move_to_scheduled(conn: Connection, task: Task) -> None:
+    """Its task waits for a worker again, unless the pipeline is being stopped."""
     if task.kind is TaskKind.PIPELINE and not task.stop:
         move_pipeline(conn, task, PipelineStatus.SCHEDULED)
 

@@ -28,7 +28,6 @@ from headrace.model.jobs.status import (
     JobStatus,
     PipelineStatus,
     ScheduleStrategy,
-    check_job_transition,
     next_job_status,
 )
 from headrace.model.task import (
@@ -155,7 +154,6 @@ class JobReconciler:
             self._note_what_it_waits_for(conn, key)
 
     def _move(self, conn: Connection, view: _View, target: JobStatus) -> None:
-        check_job_transition(view.job.id, view.job.status, target)
         if target in JOB_ENDED:
             seam("before job ends")
         error = next((p.error for p in view.pipelines if p.error), None)
@@ -270,8 +268,7 @@ class JobReconciler:
             return
         waits_for = _end_waits_for(conn, view)
         if waits_for != view.job.waits_for:
-            now_ms, status = self._clock.wall_ms(), view.job.status
-            jobs.change(conn, view.job, status, now_ms=now_ms, waits_for=waits_for)
+            jobs.note_waits_for(conn, view.job, waits_for)
 
 
 def _open_job(conn: Connection, job_id: str) -> Job | None:

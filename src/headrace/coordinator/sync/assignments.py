@@ -21,7 +21,7 @@ from headrace.logs import Once
 from headrace.model.jobs.epoch import incarnation_of
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JOB_ENDED, JobStatus
-from headrace.model.task import OF_TABLES, Claim, ForgetOrder, Location, SettleOrder, TaskKind
+from headrace.model.task import OF_TABLES, ForgetOrder, Location, SettleOrder, TaskKind
 from headrace.protocol.messages import (
     Assignment,
     EpochPlan,
@@ -42,9 +42,9 @@ OWNERS_MAX = 10_000  # incarnations listed in a FORGET task; with more, it delet
 
 
 def build_assignment(
-    conn: Connection, task: Task, claim: Claim, place: TaskPlace | None, *, now_ms: int
+    conn: Connection, task: Task, place: TaskPlace | None, *, now_ms: int
 ) -> Assignment:
-    """Build the assignment of a task from what the store holds of it.
+    """Build the assignment of a task, as it is assigned, from what the store holds of it.
 
     Raises Refused when that can't be read, and no other try would read it; KeyRefused when the key
     of its secrets is not held here right now. `place` saves a read, if it was read for this answer.
@@ -58,7 +58,7 @@ def build_assignment(
             payload = payload_of(conn, task, now_ms=now_ms)
         else:
             payload = _pipeline_payload(conn, place or place_of(conn, task))
-        return Assignment(claim=claim, kind=task.kind, lane=task.lane, payload=payload)
+        return Assignment(claim=task.claim, kind=task.kind, lane=task.lane, payload=payload)
     except DBAPIError:
         raise  # the store is unavailable, and no row is to blame
     except Refused:

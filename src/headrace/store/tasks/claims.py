@@ -38,6 +38,7 @@ from headrace.store.tasks.tasks import (
     COLUMNS,
     Task,
     current_attempt,
+    task_may_become,
     to_task,
 )
 
@@ -94,7 +95,11 @@ def claimable(
 def _assign(row: RowColumns) -> Update:
     return (
         update(tasks)
-        .where(tasks.c.id == row["task"], tasks.c.attempt == row["was_attempt"])
+        .where(
+            tasks.c.id == row["task"],
+            tasks.c.attempt == row["was_attempt"],
+            task_may_become(TaskStatus.SCHEDULED),
+        )
         .values(
             status=TaskStatus.SCHEDULED,
             worker_id=row["worker"],
@@ -164,7 +169,7 @@ def _acknowledge(row: RowColumns) -> Update:
         .where(
             tasks.c.id == row["task"],
             tasks.c.attempt == row["at"],
-            tasks.c.status == TaskStatus.SCHEDULED,
+            task_may_become(TaskStatus.ACKED),
         )
         .values(status=TaskStatus.ACKED, unheard=0)
     )

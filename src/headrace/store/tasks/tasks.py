@@ -1,7 +1,8 @@
 """Tasks: plan, finish, give back, stop; and the guard of every write to one.
 
-Every write is guarded by status and attempt, and says whether it landed. A report of an attempt
-that is no longer the current one is late, which is not an error: it changes nothing (C1).
+Every write is guarded by attempt and status, and says whether it landed. The statuses that a write
+may change follow from the transition map (S1). A report of an attempt that is no longer the current
+one is late, which is not an error: it changes nothing (C1).
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    ColumnElement,
     Connection,
     Integer,
     Text,
+    TextClause,
     Update,
     bindparam,
     func,
@@ -26,14 +29,26 @@ from sqlalchemy import (
 )
 from sqlalchemy import delete as delete_from
 
-from headrace.model.task import ENDED, Claim, FailureCause, Lane, TaskKind, TaskStatus
+from headrace.errors import IllegalTransition
+from headrace.model.task import (
+    ASSIGNED,
+    ENDED,
+    TRANSITIONS,
+    Claim,
+    FailureCause,
+    Lane,
+    TaskKind,
+    TaskStatus,
+)
+from headrace.model.transitions import check_transition
 from headrace.store.core.prepared_statements import (
     PreparedBatch,
     PreparedStatement,
     RowColumns,
     one_of,
 )
-from headrace.store.tasks.schema import ASSIGNED_TASK, PLANNED_TASK, tasks, workers
+from headrace.store.core.schema import may_become, may_become_each
+from headrace.store.tasks.schema import ASSIGNED_TASK, tasks, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +130,19 @@ def to_task(row: tuple[Any, ...]) -> Task:
     )
 
 
-def current_attempt(claim_task: Any, claim_attempt: Any) -> tuple[Any, ...]:
-    """The guard of every write: this attempt is the current one, and it has not ended."""
-    return tasks.c.id == claim_task, tasks.c.attempt == claim_attempt, ASSIGNED_TASK
+def current_attempt(
+    claim_task: Any, claim_attempt: Any, status: ColumnElement[bool] | TextClause = ASSIGNED_TASK
+) -> tuple[Any, ...]:
+    """The guard of every write under a claim: its attempt is the current one, and has not ended.
+    `status`: the guard of a write that changes the status, too."""
+    return tasks.c.id == claim_task, tasks.c.attempt == claim_attempt, status
+
+
+def task_may_become(
+    target: TaskStatus, *, among: Collection[TaskStatus] | None = None
+) -> ColumnElement[bool]:
+    """The guard of every write of a status: the map leads to it from where the task is (S1)."""
+    return may_become(tasks.c.status, TRANSITIONS, target, among=among)
 
 
 _PLAN = PreparedStatement(
@@ -207,9 +232,10 @@ def lock(conn: Connection, ids: Collection[str]) -> None:
 
 
 def _finish(row: RowColumns) -> Update:
+    may_end = may_become_each(tasks.c.status, TRANSITIONS, row["to"], targets=ENDED, among=ASSIGNED)
     return (
         update(tasks)
-        .where(*current_attempt(row["task"], row["at"]))
+        .where(*current_attempt(row["task"], row["at"], may_end))
         .values(
             status=row["to"],
             error=row["because"],
@@ -244,10 +270,12 @@ class TaskEnd:
 
 def finish(conn: Connection, ends: Sequence[TaskEnd], *, now_ms: int) -> None:
     """Record how attempts ended. An attempt that is no longer the current one changes nothing,
-    and of two ends of one attempt the first counts."""
-    assert all(end.status in ENDED for end in ends)
+    and of two ends of one attempt the first counts. Raises IllegalTransition for what is no end."""
     first: dict[Claim, TaskEnd] = {}
     for end in ends:
+        if end.status not in ENDED:
+            held = " or ".join(sorted(ASSIGNED))
+            raise IllegalTransition("attempt", end.claim.execution, held, end.status)
         first.setdefault(end.claim, end)
     _FINISH.change(
         conn,
@@ -268,7 +296,9 @@ def finish(conn: Connection, ends: Sequence[TaskEnd], *, now_ms: int) -> None:
 
 _GIVE_BACK = PreparedStatement(
     update(tasks)
-    .where(*current_attempt(bindparam("task"), bindparam("at")))
+    .where(
+        *current_attempt(bindparam("task"), bindparam("at"), task_may_become(TaskStatus.PLANNED))
+    )
     .values(
         status=TaskStatus.PLANNED,
         worker_id=None,
@@ -304,8 +334,11 @@ def give_back(
 ) -> bool:
     """Let another worker claim the task. `unheard`: its worker never reported holding it.
 
-    One attempt can't be counted twice, because the guard lets only one write through.
+    One attempt can't be counted twice, because the guard lets only one write through. False: this
+    attempt is no longer the current one. Raises IllegalTransition for a task that nobody held when
+    it was read.
     """
+    check_transition("task", task.id, TRANSITIONS, task.status, TaskStatus.PLANNED)
     values = {
         "task": task.id,
         "at": task.attempt,
@@ -370,14 +403,19 @@ _LOCK_PIPELINES = PreparedStatement(
 )
 _STOP = PreparedStatement(update(tasks).where(one_of(tasks.c.id, "ids")).values(stop=1))
 _SAVE = PreparedStatement(update(tasks).where(one_of(tasks.c.id, "ids")).values(savepoint=1))
+_UNCLAIMED = frozenset({TaskStatus.PLANNED})
 _FAIL_UNCLAIMED = PreparedStatement(
     update(tasks)
-    .where(tasks.c.id == bindparam("task"), PLANNED_TASK)
+    .where(tasks.c.id == bindparam("task"), task_may_become(TaskStatus.FAILED, among=_UNCLAIMED))
     .values(status=TaskStatus.FAILED, error=bindparam("because"), ended_at_ms=bindparam("now_ms"))
 )
 _CANCEL_UNCLAIMED = PreparedStatement(
     update(tasks)
-    .where(tasks.c.job_id == bindparam("job"), tasks.c.kind == TaskKind.PIPELINE, PLANNED_TASK)
+    .where(
+        tasks.c.job_id == bindparam("job"),
+        tasks.c.kind == TaskKind.PIPELINE,
+        task_may_become(TaskStatus.CANCELED, among=_UNCLAIMED),
+    )
     .values(status=TaskStatus.CANCELED, ended_at_ms=bindparam("now_ms"))
 )
 
