@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,15 +12,13 @@ import pytest
 from headrace import errors
 from headrace.config import Settings
 from headrace.jobfile.reader import read_job
-from headrace.model.jobs.status import JOB_TRANSITIONS
-from headrace.model.task import TRANSITIONS, TaskKind
+from headrace.model.task import TaskKind
 from tools.reference import commands, option_groups, pages
 from tools.requirement import requirement_ids
 from tools.tree import ROOT
 
 DOCS = ROOT / "docs"
 JOB_FILE = re.compile(r"^```hocon\n(.*?)^```", re.MULTILINE | re.DOTALL)
-ARROW = re.compile(r"^    (\w+) --> (\w+)$", re.MULTILINE)
 
 
 def page(name: str) -> str:
@@ -79,18 +77,6 @@ def test_a_job_file_in_the_docs_can_be_read(name: str) -> None:
 @pytest.mark.parametrize("requirement", sorted(requirement_ids()))
 def test_every_requirement_says_what_must_hold(requirement: str) -> None:
     assert re.search(rf"^### {requirement} \w", page("requirements"), re.MULTILINE)
-
-
-@pytest.mark.parametrize(
-    ("section", "transitions"), [("Job", JOB_TRANSITIONS), ("Task", TRANSITIONS)]
-)
-def test_a_state_diagram_shows_what_the_code_allows(
-    section: str, transitions: Mapping[str, Iterable[str]]
-) -> None:
-    text = page("explanation/state-machines").partition(f"## {section}\n")[2].partition("\n## ")[0]
-    allowed = {(str(old), str(new)) for old, news in transitions.items() for new in news}
-
-    assert set(ARROW.findall(text)) == allowed
 
 
 @pytest.mark.parametrize("kind", TaskKind)

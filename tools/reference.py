@@ -1,4 +1,5 @@
-"""Write the reference pages that follow from declarations: commands, and options of job files.
+"""Write what follows from declarations: the pages of commands and of options of job files, and the
+diagrams of state machines, each in its place on a page that is written by hand.
 
 `make reference` writes them; a test compares them with what this would write, so they can't age.
 """
@@ -7,9 +8,11 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
@@ -18,11 +21,21 @@ from headrace.cli.main import app
 from headrace.jobfile.env import ENV
 from headrace.jobfile.options import Kind, Option, OptionSet
 from headrace.jobfile.registry import DECLARED
+from headrace.model.jobs.epoch import CLEANUP_TRANSITIONS, EPOCH_TRANSITIONS
+from headrace.model.jobs.status import JOB_TRANSITIONS, PIPELINE_TRANSITIONS, RESTORABLE, JobStatus
+from headrace.model.task import TRANSITIONS
 from tools.tree import ROOT
 
 REFERENCE = ROOT / "docs" / "reference"
+STATE_MACHINES = ROOT / "docs" / "explanation" / "state-machines.md"
 GENERATED = "<!-- Written by `make reference`; change the declarations instead. -->\n\n"
+# A diagram stands between its marker, which names the machine, and the end of its block.
+DIAGRAM = re.compile(
+    r"^(<!-- transitions: (\w+) -->\n)```mermaid\n.*?^```$", re.DOTALL | re.MULTILINE
+)
 ITEMS = {Kind.STRING: "texts", Kind.INT: "whole numbers", Kind.FLOAT: "numbers"}
+
+S = TypeVar("S", bound=StrEnum)
 
 
 def pages() -> dict[Path, str]:
@@ -30,7 +43,45 @@ def pages() -> dict[Path, str]:
     return {
         REFERENCE / "cli.md": GENERATED + "\n".join(_cli_page()) + "\n",
         REFERENCE / "job-options.md": GENERATED + "\n".join(_options_page()) + "\n",
+        STATE_MACHINES: _with_diagrams(STATE_MACHINES.read_text(encoding="utf-8")),
     }
+
+
+def _machines() -> Mapping[str, list[str]]:
+    """The arrows of every machine, by its name."""
+    restored = {status: frozenset({JobStatus.CREATED}) for status in RESTORABLE}
+    return {
+        "job": [*_arrows(JOB_TRANSITIONS), *_arrows(restored, ": restored")],
+        "pipeline": _arrows(PIPELINE_TRANSITIONS),
+        "task": _arrows(TRANSITIONS),
+        "epoch": _arrows(EPOCH_TRANSITIONS),
+        "cleanup": _arrows(CLEANUP_TRANSITIONS),
+    }
+
+
+def _arrows(transitions: Mapping[S, frozenset[S]], label: str = "") -> list[str]:
+    """One line for each step, in the order in which the statuses are declared."""
+    statuses = list(type(next(iter(transitions))))
+    return [
+        f"    {old} --> {new}{label}"
+        for old in statuses
+        for new in statuses
+        if new in transitions.get(old, ())
+    ]
+
+
+def _with_diagrams(page: str) -> str:
+    """The page, with each diagram as its map says; all of them must be there, once."""
+    machines = _machines()
+    drawn = [name for _, name in DIAGRAM.findall(page)]
+    if sorted(drawn) != sorted(machines):
+        raise ValueError(f"the page draws {drawn}, and there are {list(machines)}")
+    return DIAGRAM.sub(
+        lambda found: "\n".join(
+            [f"{found[1]}```mermaid", "stateDiagram-v2", *machines[found[2]], "```"]
+        ),
+        page,
+    )
 
 
 def commands(group: TyperGroup | None = None, path: str = "headrace") -> Iterator[_Command]:

@@ -117,8 +117,7 @@ def test_programs_that_encrypt_nothing_are_shut_out(old: Engine) -> None:
     prepare_store(old)
     with reading(old) as conn:
         oldest = conn.scalar(select(facts.c.value).where(facts.c.name == OLDEST_PROGRAM))
-    assert oldest == "4"
-    assert int(oldest) <= PROGRAM_LEVEL
+    assert 4 <= int(oldest or 0) <= PROGRAM_LEVEL
     with pytest.raises(LeaderFenced), fenced(old, LED):
         pass
 

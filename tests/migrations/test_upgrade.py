@@ -19,6 +19,7 @@ from headrace.store.core.schema import OLDEST_PROGRAM, PROGRAM_LEVEL, facts
 from headrace.store.core.transactions import LEADER, Term, fenced
 from headrace.store.jobs import queue
 from headrace.store.migrate import migrations_config, prepare_store
+from headrace.store.tasks import tasks
 from tests.coordinator.jobs.streaming import restored, streaming
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.specs import ROWS
@@ -104,7 +105,7 @@ def test_programs_that_know_of_no_cleanup_are_shut_out(old: Engine) -> None:
 
     with reading(old) as conn:
         oldest = conn.scalar(select(facts.c.value).where(facts.c.name == OLDEST_PROGRAM))
-    assert oldest == "4", "they can't read a FORGET task, one of a table, or a secret"
+    assert oldest == "5", "they can't read a FORGET task, one of a table, a secret, or a wish"
     assert int(oldest) <= PROGRAM_LEVEL
     with pytest.raises(LeaderFenced), fenced(old, LED):
         pass
@@ -154,6 +155,22 @@ def test_lost_workers_that_were_counted_as_errors_are_forgiven(old: Engine) -> N
     with reading(old) as conn:
         counted = conn.execute(text("SELECT failures FROM tasks ORDER BY id")).scalars().all()
     assert counted == [0, 2, 2]
+
+
+def test_a_savepoint_that_was_wanted_of_the_program_before_is_still_wanted(old: Engine) -> None:
+    _upgrade(old, "0007")  # the next one seals secrets, which takes a start
+    with writing(old) as conn:
+        _job(conn, "runs", JobStatus.DOING_SAVEPOINT, ended_at_ms=None)
+        about = {"group_name": "default", "lane": "SLOT", "created_at_ms": 1}
+        of_job = {**about, "kind": "PIPELINE", "status": "PLANNED", "job_id": "runs", "pipeline": 1}
+        _insert(conn, "tasks", id="a", payload='{"savepoint": true, "retry_times": 2}', **of_job)
+        _insert(conn, "tasks", id="b", payload='{"retry_times": 2}', **of_job)
+    prepare_store(old)
+    with reading(old) as conn:
+        wishes = {
+            task.id: (task.savepoint, dict(task.payload)) for task in tasks.of_job(conn, "runs")
+        }
+    assert wishes == {"a": (True, {"retry_times": 2}), "b": (False, {"retry_times": 2})}
 
 
 @pytest.mark.req("C5", "L4")

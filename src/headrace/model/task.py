@@ -3,6 +3,11 @@
 A task is a pipeline, a table rewrite, or a control task beside them. Each time a task is claimed,
 its attempt number rises. The pair (task, attempt) is the claim, and it is also the execution id:
 every report carries it, and a report of an older attempt changes nothing (C1).
+
+An order is what a task was planned with, and is judged by; it is stored with the task, and read by
+coordinators only. What a worker is told is the payload of its assignment, which is built from the
+store at the moment it is sent. A field of an order that an older program did not write has its
+default; one that only a newer program knows is ignored.
 """
 
 from __future__ import annotations
@@ -10,6 +15,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from headrace.model.jobs.epoch import CHECKPOINT_TIMEOUT_MS, COMMIT_DEADLINE_S
+from headrace.model.jobs.spec import LOST_WORKERS_MAX
 
 
 class TaskStatus(StrEnum):
@@ -75,7 +86,8 @@ OF_TABLES = frozenset(
 )
 
 TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
-    S.PLANNED: frozenset({S.SCHEDULED, S.CANCELED}),
+    # FAILED: no worker took it in time. SUCCESS is for those who held it.
+    S.PLANNED: frozenset({S.SCHEDULED, S.CANCELED, S.FAILED}),
     S.SCHEDULED: frozenset({S.ACKED, S.PLANNED}) | ENDED,
     S.ACKED: frozenset({S.PLANNED}) | ENDED,
     S.SUCCESS: frozenset(),
@@ -103,3 +115,44 @@ class Claim:
     @property
     def execution(self) -> str:
         return f"{self.task}.{self.attempt}"
+
+
+class TaskOrder(BaseModel):
+    """What the order of any task may say."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    retry_times: int = 0  # how many errors of its attempts it survives
+    retry_interval_s: int = 0
+
+    @classmethod
+    def of(cls, stored: Mapping[str, Any]) -> Self:
+        return cls.model_validate(stored)
+
+    def stored(self) -> dict[str, Any]:
+        """The order as it is stored: only what its writer has set."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
+
+class SettleOrder(TaskOrder):
+    """The order of a SETTLE task; it is tried again by rules of its own."""
+
+    commit_deadline_s: float = COMMIT_DEADLINE_S
+
+
+class PipelineOrder(SettleOrder):
+    """The order of a PIPELINE task, from the env of its job."""
+
+    lost_workers_max: int = LOST_WORKERS_MAX  # in a row; the last of them fails the pipeline
+    retained: int | None = None  # completed checkpoints; None: all of them
+    checkpoint_timeout_ms: int | None = None  # from prepared to completed; None: the default
+
+    @property
+    def commit_timeout_ms(self) -> int:
+        return self.checkpoint_timeout_ms or CHECKPOINT_TIMEOUT_MS
+
+
+class ForgetOrder(TaskOrder):
+    """The order of a FORGET task."""
+
+    incarnation: str  # the key of its cleanup record

@@ -7,7 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 from headrace.errors import HeadraceError, Refused, StoreOlderThanTarget
 from headrace.model.jobs.epoch import Moment
@@ -304,8 +304,9 @@ def _is_worth_logging(report: Report) -> bool:
             return bool(report.handles)
         case EpochCompleted():
             return bool(report.commits or report.rows_in)
-        case _:
+        case EpochPlanned() | TaskEnded():
             return True
+    assert_never(report)
 
 
 def _size_checked(what: str, epoch: int, content: Json) -> Json:

@@ -185,8 +185,10 @@ def check_end(view: JobView, *, endless: bool) -> None:
             why = "somebody stopped it with a savepoint"
         case JobStatus.FAILED:
             why = reason(view)
-        case _:
+        case JobStatus.CANCELED:
             why = "somebody canceled it"
+        case _:  # a word of a newer coordinator
+            why = "this headrace does not know how it ended"
     raise JobFailed(f"job {view.id} is {view.status}: {why}")
 
 

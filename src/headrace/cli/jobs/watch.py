@@ -417,9 +417,7 @@ def doing_of(
     waits = f" (waits for {view.waits_for})" if view.waits_for else ""
     if (attempt := pipeline.attempt) is None:
         return progress.step + waits
-    step = (
-        f"{progress.step}, " if attempt.running or progress.step in {"failing", "canceling"} else ""
-    )
+    step = f"{progress.step}, " if attempt.running or pipeline.status in PIPELINE_ENDING else ""
     return f"{step}{attempt_text(attempt, now_ms=now_ms)}{waits}"
 
 

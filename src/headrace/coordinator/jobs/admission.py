@@ -24,7 +24,7 @@ from headrace.errors import Refused
 from headrace.model.ids import Ids
 from headrace.model.jobs.epoch import Retention
 from headrace.model.jobs.status import JobStatus, PipelineStatus, ScheduleStrategy
-from headrace.model.task import Lane, TaskKind
+from headrace.model.task import Lane, PipelineOrder, TaskKind
 from headrace.store.jobs import jobs, queue
 from headrace.store.jobs.jobs import Job, unreadable
 from headrace.store.jobs.queue import GroupSlots, QueuedJob
@@ -78,7 +78,7 @@ class Admission:
     def due(self, conn: Connection, job: Job) -> bool:
         """Whether `admit` would change anything."""
         lines = self._current_lines(conn, job)
-        if job.waits_for is None or job not in lines or self._is_refused(lines, job):
+        if job.status is JobStatus.CREATED or job not in lines or self._is_refused(lines, job):
             return True
         waits_for = lines.waits_for(conn, job)
         self._judged.add(job.id)
@@ -98,10 +98,12 @@ class Admission:
             lines.had_its_turn(job.id)
             room, needed = queue.room(conn, job.group), lines.needed(job)
             return self._fail(conn, job, no_room_text(job.id, job.group, needed=needed, room=room))
-        now_ms = self._clock.wall_ms()
-        jobs.change(conn, job, JobStatus.PENDING, now_ms=now_ms, waits_for=waits_for)
-        if job.waits_for is None:  # logged once: the reason changes with every other job
-            job_log.note(conn, job.id, f"waits for {waits_for}", now_ms=now_ms)
+        if job.status is JobStatus.PENDING:
+            jobs.note_waits_for(conn, job, waits_for)
+        else:  # logged once: the reason changes with every other job
+            now_ms = self._clock.wall_ms()
+            if jobs.change(conn, job, JobStatus.PENDING, now_ms=now_ms, waits_for=waits_for):
+                job_log.note(conn, job.id, f"waits for {waits_for}", now_ms=now_ms)
         return JobStatus.PENDING
 
     def _current_lines(self, conn: Connection, job: Job) -> WaitingLines:
@@ -122,6 +124,14 @@ class Admission:
             env = jobs.spec_of(conn, job.id).env
         except ValidationError as error:  # a retry would not help
             return self._fail(conn, job, str(unreadable(job.id, error)))
+        order = PipelineOrder(
+            retry_times=env.retry_times,
+            retry_interval_s=env.retry_interval_s,
+            lost_workers_max=env.lost_workers_max,
+            retained=env.checkpoint_retained,
+            checkpoint_timeout_ms=env.checkpoint_timeout_ms,
+            commit_deadline_s=self._retention.commit_deadline_s,
+        )
         for pipeline in jobs.pipelines_of(conn, job.id):
             task_id = self._ids.new()
             tasks.plan(
@@ -132,14 +142,7 @@ class Admission:
                 group=job.group,
                 job_id=job.id,
                 pipeline=pipeline.number,
-                payload={
-                    "retry_times": env.retry_times,
-                    "retry_interval_s": env.retry_interval_s,
-                    "lost_workers_max": env.lost_workers_max,
-                    "retained": env.checkpoint_retained,
-                    "checkpoint_timeout_ms": env.checkpoint_timeout_ms,
-                    "commit_deadline_s": self._retention.commit_deadline_s,
-                },
+                payload=order.stored(),
                 now_ms=now_ms,
             )
             jobs.change_pipeline(

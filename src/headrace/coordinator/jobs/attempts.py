@@ -29,13 +29,15 @@ from headrace.model.task import (
     LOSSES,
     POISON_WORKERS,
     FailureCause,
+    PipelineOrder,
     TaskKind,
+    TaskOrder,
     TaskStatus,
 )
 from headrace.store.jobs import epochs, jobs
 from headrace.store.jobs.epochs import Epoch
 from headrace.store.tasks import claims, tasks
-from headrace.store.tasks.tasks import Failure, Task, TaskEnd, lost_workers_max_of, retry_times_of
+from headrace.store.tasks.tasks import Failure, Task, TaskEnd
 
 log = logging.getLogger(__name__)
 
@@ -70,9 +72,8 @@ def place_of(conn: Connection, task: Task) -> TaskPlace:
 def give_back(conn: Connection, task: Task, *, unheard: bool = False) -> None:
     """Let another worker claim a task that never ran, or that its worker left in good order.
     `unheard`: its worker never acknowledged it."""
-    tasks.give_back(conn, task, unheard=unheard)
-    if task.kind is TaskKind.PIPELINE and not task.stop:
-        move_pipeline(conn, task, PipelineStatus.SCHEDULED)
+    if tasks.give_back(conn, task, unheard=unheard):
+        _move_to_scheduled(conn, task)
 
 
 def postpone(conn: Connection, task: Task, reason: str, *, now_ms: int) -> None:
@@ -80,11 +81,17 @@ def postpone(conn: Connection, task: Task, reason: str, *, now_ms: int) -> None:
     right now. It does not count as a failure, and waits a moment so that others go first."""
     counted = (task.failures, task.losses)
     cause = FailureCause.ERROR
-    tasks.give_back(conn, task, Failure(reason, cause, *counted, now_ms, KEY_AWAY_PAUSE_MS))
+    failure = Failure(reason, cause, *counted, now_ms, KEY_AWAY_PAUSE_MS)
+    if tasks.give_back(conn, task, failure):
+        _move_to_scheduled(conn, task)
     log.warning(
         "task postponed",
         extra={"execution": task.claim.execution, "job": task.job_id, "reason": reason},
     )
+
+
+def _move_to_scheduled(conn: Connection, task: Task) -> None:
+    """Its task waits for a worker again, unless the pipeline is being stopped."""
     if task.kind is TaskKind.PIPELINE and not task.stop:
         move_pipeline(conn, task, PipelineStatus.SCHEDULED)
 
@@ -189,9 +196,10 @@ def _next_attempt_text(conn: Connection, task: Task, cause: FailureCause) -> str
     """The number of the next attempt, for people. `task` counts the failed one already."""
     if task.kind is not TaskKind.PIPELINE:
         return f"attempt {task.failures + 1} of {SETTLE_TRIES_MAX}"
-    number, most = task.failures + 1, retry_times_of(task.payload) + 1
+    order = PipelineOrder.of(task.payload)
+    number, most = task.failures + 1, order.retry_times + 1
     if cause in LOSSES:
-        number, most = task.losses + 1, lost_workers_max_of(task.payload)
+        number, most = task.losses + 1, order.lost_workers_max
     return f"attempt {number} of {most}, from epoch {place_of(conn, task).pipeline.epoch + 1}"
 
 
@@ -222,20 +230,20 @@ def _judge_loss(
     conn: Connection, task: Task, error: str, cause: FailureCause, *, retry: bool
 ) -> _Verdict:
     """A worker that ran a pipeline was lost: no error of the pipeline, unless it repeats."""
-    counted, most = replace(task, losses=task.losses + 1), lost_workers_max_of(task.payload)
+    counted, order = replace(task, losses=task.losses + 1), PipelineOrder.of(task.payload)
     poison = _note_lost_epochs(conn, task, cause)
-    if not retry or retry_times_of(task.payload) == 0:
+    if not retry or order.retry_times == 0:
         return _Verdict(counted, error, None)
     if poison is not None:
         return _Verdict(counted, f"{_poison_text(poison)}. The last of them: {error}", None)
-    if counted.losses >= most:
+    if counted.losses >= order.lost_workers_max:
         message = (
             f"{error}; {counted.losses} workers in a row were lost without a completed epoch, and "
-            f"job.lost-workers.max is {most}: find out in their logs what ends them, then restore "
-            "the job"
+            f"job.lost-workers.max is {order.lost_workers_max}: find out in their logs what ends "
+            "them, then restore the job"
         )
         return _Verdict(counted, message, None)
-    return _Verdict(counted, error, _interval_ms(task))
+    return _Verdict(counted, error, 1000 * order.retry_interval_s)
 
 
 def _note_lost_epochs(conn: Connection, task: Task, cause: FailureCause) -> Epoch | None:
@@ -281,13 +289,10 @@ def _pause_ms(task: Task, failures: int, *, retry: bool) -> int | None:
     if task.kind is TaskKind.SETTLE or (task.kind is TaskKind.COMMIT and retry):
         doubled_ms = min(SETTLE_PAUSE_MS << min(failures, 16), SETTLE_PAUSE_MAX_MS)
         return None if failures + 1 >= SETTLE_TRIES_MAX else doubled_ms
-    if not retry or failures >= retry_times_of(task.payload):
+    order = TaskOrder.of(task.payload)
+    if not retry or failures >= order.retry_times:
         return None
-    return _interval_ms(task)
-
-
-def _interval_ms(task: Task) -> int:
-    return 1000 * int(task.payload.get("retry_interval_s", 0))
+    return 1000 * order.retry_interval_s
 
 
 def may_succeed_later(conn: Connection, task: Task, cause: FailureCause) -> bool:

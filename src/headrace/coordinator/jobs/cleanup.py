@@ -34,7 +34,15 @@ from headrace.model.ids import Ids
 from headrace.model.jobs.epoch import JOB_LOG_LINES_MAX, CleanupStep, Retention, retry_pause_ms
 from headrace.model.jobs.status import JOB_ENDED
 from headrace.model.tables.schedule import OCCUPATION_WINDOW_MS
-from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
+from headrace.model.task import (
+    ENDED,
+    ForgetOrder,
+    Lane,
+    SettleOrder,
+    TaskKind,
+    TaskOrder,
+    TaskStatus,
+)
 from headrace.model.text import without_nul
 from headrace.seams import seam
 from headrace.store.core import leases
@@ -131,7 +139,8 @@ class CleanupReconciler:
             return True
         # In turn: a pipeline whose sinks are unavailable must not block the others.
         pipeline = sorted(left_open)[record.failures % len(left_open)]
-        self._plan_task(conn, record, TaskKind.SETTLE, job_id=job.id, pipeline=pipeline)
+        order = SettleOrder(commit_deadline_s=self._retention.commit_deadline_s)
+        self._plan_task(conn, record, TaskKind.SETTLE, order, job_id=job.id, pipeline=pipeline)
         return False
 
     def _committed_late(self, record: Cleanup) -> Cleanup:
@@ -158,7 +167,8 @@ class CleanupReconciler:
     def _clean_targets(self, conn: Connection, record: Cleanup) -> None:
         task = tasks.get(conn, record.task_id) if record.task_id else None
         if not self._must_wait(conn, record, [task] if task else []):
-            self._plan_task(conn, record, TaskKind.FORGET)
+            order = ForgetOrder(incarnation=record.incarnation)
+            self._plan_task(conn, record, TaskKind.FORGET, order)
 
     def _must_wait(self, conn: Connection, record: Cleanup, planned: Sequence[Task]) -> bool:
         """Whether a task of this record runs, or just failed; postpones the record if so."""
@@ -186,12 +196,12 @@ class CleanupReconciler:
         conn: Connection,
         record: Cleanup,
         kind: TaskKind,
+        order: TaskOrder,
         *,
         job_id: str | None = None,
         pipeline: int | None = None,
     ) -> None:
         task_id, now_ms = self._ids.new(), self._clock.wall_ms()
-        deadline_s = self._retention.commit_deadline_s
         tasks.plan(
             conn,
             task_id=task_id,
@@ -200,7 +210,7 @@ class CleanupReconciler:
             group=record.group,
             job_id=job_id,
             pipeline=pipeline,
-            payload={"incarnation": record.incarnation, "commit_deadline_s": deadline_s},
+            payload=order.stored(),
             now_ms=now_ms,
         )
         cleanups.began(conn, record, task_id=task_id, due_at_ms=now_ms + LOOK_AGAIN_MS)

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 from headrace.errors import KeyRefused, NotFound, Refused
 from headrace.model.jobs.epoch import EpochKind, Retention
 from headrace.model.jobs.status import JobStatus, PipelineStatus
-from headrace.model.task import FailureCause, TaskKind, TaskStatus
+from headrace.model.task import FailureCause, SettleOrder, TaskKind, TaskStatus
 from headrace.store.core.encryption import of_job, unseal
 from headrace.store.jobs import cleanups, epochs, history, jobs, savepoints
 from headrace.store.jobs.history import EndedRun
@@ -160,8 +160,8 @@ def _sink_secrets(conn: Connection, job: Job, secrets: Mapping[str, Any]) -> Map
 def _marks_needed_ms(conn: Connection, job: Job) -> int:
     """How long marks are needed for the deadlines in its tasks, which another leader's settings may
     have made longer."""
-    deadlines_s = [float(t.payload.get("commit_deadline_s", 0)) for t in tasks.of_job(conn, job.id)]
-    return round(2000 * max(deadlines_s, default=0.0))
+    orders = [SettleOrder.of(task.payload) for task in tasks.of_job(conn, job.id)]
+    return round(2000 * max((order.commit_deadline_s for order in orders), default=0.0))
 
 
 def is_saved(conn: Connection, job: Job, pipelines: Sequence[PipelineRow]) -> bool:

@@ -18,7 +18,7 @@ from sqlalchemy.exc import OperationalError
 from headrace.model.jobs.epoch import EpochKind
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus
-from headrace.model.task import Claim, TaskKind
+from headrace.model.task import TaskKind
 from headrace.model.text import utc, without_nul
 from headrace.protocol.messages import LINE_CHARS_MAX, LogLine, SettleResult
 from headrace.store.jobs import job_logs
@@ -70,8 +70,8 @@ def note_moved(
     note(conn, job.id, text, now_ms=now_ms, level=level)
 
 
-def note_given(conn: Connection, task: Task, claim: Claim, worker: str, *, now_ms: int) -> None:
-    text = f"attempt {claim.attempt} is given to worker {worker}"
+def note_given(conn: Connection, task: Task, *, now_ms: int) -> None:
+    text = f"attempt {task.attempt} is given to worker {task.worker_id}"
     _note_task(conn, task, text, now_ms=now_ms)
 
 

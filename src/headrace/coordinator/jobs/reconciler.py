@@ -28,12 +28,19 @@ from headrace.model.jobs.status import (
     JobStatus,
     PipelineStatus,
     ScheduleStrategy,
-    check_job_transition,
     next_job_status,
 )
-from headrace.model.task import ASSIGNED, ENDED, FailureCause, Lane, TaskKind, TaskStatus
+from headrace.model.task import (
+    ASSIGNED,
+    ENDED,
+    FailureCause,
+    Lane,
+    SettleOrder,
+    TaskKind,
+    TaskStatus,
+)
 from headrace.seams import seam
-from headrace.store.jobs import epochs, jobs, savepoints
+from headrace.store.jobs import epochs, jobs
 from headrace.store.jobs.jobs import Job, PipelineRow
 from headrace.store.tasks import tasks, workers
 from headrace.store.tasks.tasks import Task, TaskEnd
@@ -147,7 +154,6 @@ class JobReconciler:
             self._note_what_it_waits_for(conn, key)
 
     def _move(self, conn: Connection, view: _View, target: JobStatus) -> None:
-        check_job_transition(view.job.id, view.job.status, target)
         if target in JOB_ENDED:
             seam("before job ends")
         error = next((p.error for p in view.pipelines if p.error), None)
@@ -157,7 +163,7 @@ class JobReconciler:
         if not jobs.change(conn, view.job, target, now_ms=now_ms, error=error):
             return
         if target is JobStatus.DOING_SAVEPOINT:
-            for worker in savepoints.mark_tasks(conn, view.job.id):
+            for worker in tasks.want_savepoint(conn, view.job.id):
                 self._wake_worker(worker)
         elif target in JOB_ENDED:
             self._stopping_since_s.pop(view.job.id, None)
@@ -192,6 +198,7 @@ class JobReconciler:
         if open_epoch is None:
             jobs.change_pipeline(conn, view.job.id, pipeline.number, end)
         elif settle is None:
+            order = SettleOrder(commit_deadline_s=self._retention.commit_deadline_s)
             tasks.plan(
                 conn,
                 task_id=self._ids.new(),
@@ -200,7 +207,7 @@ class JobReconciler:
                 group=view.job.group,
                 job_id=view.job.id,
                 pipeline=pipeline.number,
-                payload={"commit_deadline_s": self._retention.commit_deadline_s},
+                payload=order.stored(),
                 now_ms=now_ms,
             )
         elif because := self._why_unsettled(conn, settle, now_ms=now_ms):
@@ -261,8 +268,7 @@ class JobReconciler:
             return
         waits_for = _end_waits_for(conn, view)
         if waits_for != view.job.waits_for:
-            now_ms, status = self._clock.wall_ms(), view.job.status
-            jobs.change(conn, view.job, status, now_ms=now_ms, waits_for=waits_for)
+            jobs.note_waits_for(conn, view.job, waits_for)
 
 
 def _open_job(conn: Connection, job_id: str) -> Job | None:

@@ -39,7 +39,8 @@ from headrace.store.jobs import cleanups, epochs, history, jobs, savepoints
 from headrace.store.jobs.cleanups import Cleanup
 from headrace.store.jobs.history import EndedRun
 from headrace.store.jobs.jobs import Job, PipelineRow, unreadable
-from headrace.store.jobs.savepoints import Savepoint, Start
+from headrace.store.jobs.restore import Start, begin_again, by_key, insert_again, lock_job
+from headrace.store.jobs.savepoints import Savepoint
 from headrace.store.tasks import tasks
 
 _WHY_NONE = {
@@ -122,14 +123,14 @@ def _begin_again(
     now_ms: int,
 ) -> None:
     job = former.job
-    if former.cleaned and not savepoints.insert_again(conn, job, spec, key=key, now_ms=now_ms):
+    begins = not former.cleaned or insert_again(conn, job, spec, key=key, now_ms=now_ms)
+    if not begins or not begin_again(
+        conn, job, spec, starts, key=key, group=group or job.group, now_ms=now_ms
+    ):
         raise Refused(
             f"job {job.id!r} was submitted or restored by somebody else at this moment; look at "
             f"`headrace job show {job.id}`"
         )
-    savepoints.begin_again(
-        conn, job, spec, starts, key=key, group=group or job.group, now_ms=now_ms
-    )
     epochs.forget_lost_workers(
         conn, job.incarnation
     )  # its tasks are new, and so are their retry counters
@@ -137,7 +138,7 @@ def _begin_again(
 
 def _restored_before(conn: Connection, job_id: str, key: str) -> Job | EndedRun | None:
     """The job, if it was restored under this key before; refuses a key of another job."""
-    known = savepoints.by_key(conn, key)
+    known = by_key(conn, key)
     first = jobs.by_submission_key(conn, key) if known is None else None
     past = history.by_key(conn, key)
     ids = [each.id for each in (known, first) if each is not None]
@@ -276,7 +277,7 @@ def lock_former(conn: Connection, job_id: str) -> None:
     """Lock the job against another restore, and against its cleanup, for this transaction."""
     if (job := jobs.get(conn, job_id)) is not None:
         record = _lock_record(conn, job.incarnation)
-        if (locked := savepoints.lock_job(conn, job_id)) is not None:
+        if (locked := lock_job(conn, job_id)) is not None:
             if record is None and cleanups.get(conn, locked.incarnation) is not None:
                 # It ended in between: a cleanup may hold the record, and wait for the job's lock.
                 raise StoreUnavailable(f"job {job_id!r} ended at this moment; try again")

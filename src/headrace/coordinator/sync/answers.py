@@ -31,12 +31,12 @@ from headrace.coordinator.sync.assignments import RepeatedAssignments
 from headrace.coordinator.sync.liveness import WorkerLiveness
 from headrace.coordinator.sync.reports import LateReports
 from headrace.errors import KeyRefused, Refused
-from headrace.model.jobs.status import PipelineStatus
+from headrace.model.jobs.status import PIPELINE_TRANSITIONS, PipelineStatus
 from headrace.model.task import OF_TABLES, Claim, FailureCause, Lane, TaskKind, TaskStatus
 from headrace.protocol.messages import Acknowledged, Answer, Assignment, Progress, Sync, TaskEnded
 from headrace.seams import seam
 from headrace.store.core.transactions import Term
-from headrace.store.jobs import jobs, savepoints
+from headrace.store.jobs import jobs
 from headrace.store.tasks import claims, tasks, workers
 from headrace.store.tasks.claims import Assign
 from headrace.store.tasks.tasks import Task, TaskEnd
@@ -234,7 +234,7 @@ class Dispatch:
                 if claim in held:
                     acked += [task] if task.status is TaskStatus.SCHEDULED else []
                     draft.stop += [claim] if task.stop else []
-                    draft.savepoint += [claim] if savepoints.MARK in task.payload else []
+                    draft.savepoint += [claim] if task.savepoint else []
                 elif draft.has_seen(task):
                     _take_back(conn, task, now_ms=now_ms)
                     effects.note_owner(task)
@@ -249,7 +249,7 @@ class Dispatch:
             again = [(task.claim, draft.number) for draft, task in unseen]
             claims.resend(conn, again, term=self._term.epoch)
             for draft, task in unseen:
-                self._add_assignment(conn, draft, task, task.claim, effects, now_ms=now_ms)
+                self._add_assignment(conn, draft, task, effects, now_ms=now_ms)
 
     def _note_progress(
         self, conn: Connection, drafts: Sequence[AnswerBuilder], effects: BatchEffects
@@ -304,19 +304,19 @@ class Dispatch:
         assigns = [Assign(task, draft.sync.worker, draft.number) for draft, task in picks]
         claims.assign(conn, assigns, term=self._term.epoch, now_ms=now_ms)
         effects.assigned = True
-        picked = [task for _, task in picks]
-        places = self._move_pipelines(conn, picked, PipelineStatus.DEPLOYING)
-        for draft, task in picks:
-            claim, place = Claim(task.id, task.attempt + 1), places.get(task.id)
-            if self._add_assignment(conn, draft, task, claim, effects, now_ms=now_ms, place=place):
-                job_log.note_given(conn, task, claim, draft.sync.worker, now_ms=now_ms)
+        assigned = [(draft, _as_assigned(task, draft.sync.worker)) for draft, task in picks]
+        moved = [task for _, task in assigned]
+        places = self._move_pipelines(conn, moved, PipelineStatus.DEPLOYING)
+        for draft, task in assigned:
+            place = places.get(task.id)
+            if self._add_assignment(conn, draft, task, effects, now_ms=now_ms, place=place):
+                job_log.note_given(conn, task, now_ms=now_ms)
 
     def _add_assignment(
         self,
         conn: Connection,
         draft: AnswerBuilder,
         task: Task,
-        claim: Claim,
         effects: BatchEffects,
         *,
         now_ms: int,
@@ -328,16 +328,13 @@ class Dispatch:
         postponed: the key file may only be out of reach.
         """
         effects.note_owner(task)
-        assigned = replace(task, attempt=claim.attempt, worker_id=draft.sync.worker)
         try:
-            draft.assignments.append(
-                assignments.build_assignment(conn, task, claim, place, now_ms=now_ms)
-            )
+            draft.assignments.append(assignments.build_assignment(conn, task, place, now_ms=now_ms))
         except KeyRefused as error:
-            postpone(conn, assigned, str(error), now_ms=now_ms)
+            postpone(conn, task, str(error), now_ms=now_ms)
             return False
         except Refused as error:
-            attempt_failed(conn, assigned, str(error), retry=False, now_ms=now_ms)
+            attempt_failed(conn, task, str(error), retry=False, now_ms=now_ms)
             return False
         return True
 
@@ -349,12 +346,9 @@ class Dispatch:
         for task in moved:
             if task.kind is TaskKind.PIPELINE:
                 place = places[task.id] = place_of(conn, task)
-                # A quick worker's first plan comes with the same sync that acknowledges it.
-                overtaken = (
-                    status is PipelineStatus.INITIALIZING
-                    and place.pipeline.status is PipelineStatus.RUNNING
-                )
-                if not place.task.stop and not overtaken:
+                # A quick worker's first plan comes with the same sync that acknowledges it: then
+                # the pipeline is RUNNING, from where no step leads back.
+                if not task.stop and status in PIPELINE_TRANSITIONS[place.pipeline.status]:
                     jobs.change_pipeline(conn, place.job.id, place.pipeline.number, status)
         return places
 
@@ -369,6 +363,11 @@ def _lock_reported(conn: Connection, drafts: Sequence[AnswerBuilder]) -> None:
     }
     if len(ids) > 1:
         tasks.lock(conn, ids)
+
+
+def _as_assigned(task: Task, worker_id: str) -> Task:
+    """A picked task as `claims.assign` has written it for this worker."""
+    return replace(task, status=TaskStatus.SCHEDULED, attempt=task.attempt + 1, worker_id=worker_id)
 
 
 def _take_back(conn: Connection, task: Task, *, now_ms: int) -> None:

@@ -18,10 +18,10 @@ from headrace.coordinator.sync.reports import ready_of
 from headrace.coordinator.tables.tasks import payload_of
 from headrace.errors import Refused
 from headrace.logs import Once
-from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, incarnation_of
+from headrace.model.jobs.epoch import incarnation_of
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JOB_ENDED, JobStatus
-from headrace.model.task import OF_TABLES, Claim, Location, TaskKind
+from headrace.model.task import OF_TABLES, ForgetOrder, Location, SettleOrder, TaskKind
 from headrace.protocol.messages import (
     Assignment,
     EpochPlan,
@@ -42,9 +42,9 @@ OWNERS_MAX = 10_000  # incarnations listed in a FORGET task; with more, it delet
 
 
 def build_assignment(
-    conn: Connection, task: Task, claim: Claim, place: TaskPlace | None, *, now_ms: int
+    conn: Connection, task: Task, place: TaskPlace | None, *, now_ms: int
 ) -> Assignment:
-    """Build the assignment of a task from what the store holds of it.
+    """Build the assignment of a task, as it is assigned, from what the store holds of it.
 
     Raises Refused when that can't be read, and no other try would read it; KeyRefused when the key
     of its secrets is not held here right now. `place` saves a read, if it was read for this answer.
@@ -58,7 +58,7 @@ def build_assignment(
             payload = payload_of(conn, task, now_ms=now_ms)
         else:
             payload = _pipeline_payload(conn, place or place_of(conn, task))
-        return Assignment(claim=claim, kind=task.kind, lane=task.lane, payload=payload)
+        return Assignment(claim=task.claim, kind=task.kind, lane=task.lane, payload=payload)
     except DBAPIError:
         raise  # the store is unavailable, and no row is to blame
     except Refused:
@@ -96,13 +96,13 @@ def _pipeline_payload(conn: Connection, place: TaskPlace) -> dict[str, Any]:
             aborted=tuple(epochs.aborted_after(conn, place.at(place.pipeline.really_completed))),
             savepoint=place.job.status is JobStatus.DOING_SAVEPOINT,
         ),
-        commit_deadline_s=float(place.task.payload.get("commit_deadline_s", COMMIT_DEADLINE_S)),
+        commit_deadline_s=SettleOrder.of(place.task.payload).commit_deadline_s,
     )
     return payload.model_dump(mode="json", exclude=_NOT_FOR_WORKERS)
 
 
 def _forget_payload(conn: Connection, task: Task) -> dict[str, Any]:
-    key = str(task.payload["incarnation"])
+    key = ForgetOrder.of(task.payload).incarnation
     cleanup = cleanups.get(conn, key)
     if cleanup is None:
         raise Refused(f"incarnation {key!r} is cleaned already, or goes on")

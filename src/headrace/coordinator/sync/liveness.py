@@ -40,8 +40,8 @@ from headrace.coordinator.jobs.attempts import attempt_failed, place_of, worker_
 from headrace.errors import LaunchOver, LaunchTaken
 from headrace.model.groups import LaunchStep
 from headrace.model.ids import check_name
-from headrace.model.jobs.epoch import CHECKPOINT_TIMEOUT_MS, EpochStatus
-from headrace.model.task import ASSIGNED, OF_TABLES, Claim, FailureCause, TaskStatus
+from headrace.model.jobs.epoch import EpochStatus
+from headrace.model.task import ASSIGNED, OF_TABLES, Claim, FailureCause, PipelineOrder, TaskStatus
 from headrace.protocol.messages import Progress
 from headrace.store.core.engine import reading
 from headrace.store.groups import groups, resources
@@ -250,11 +250,13 @@ class _Watched:
         self.task, self.progress, self.heard_at_s = task, progress, now_s
 
     def late_commit(self) -> StalledExecution | None:
-        late_s = self.heard_at_s - self.committing_at_s
-        timeout_ms = self.task.payload.get("checkpoint_timeout_ms") or CHECKPOINT_TIMEOUT_MS
-        if self.progress.committing is None or late_s * 1000 <= timeout_ms:
-            return None
         epoch, claim = self.progress.committing, self.task.claim
+        if epoch is None:
+            return None
+        late_s = self.heard_at_s - self.committing_at_s
+        timeout_ms = PipelineOrder.of(self.task.payload).commit_timeout_ms
+        if late_s * 1000 <= timeout_ms:
+            return None
         reason = (
             f"epoch {epoch} is prepared, and execution {claim.execution} on worker {self.worker} "
             f"has been committing it to its sinks for {late_s:.1f} s without completing it; "

@@ -33,7 +33,7 @@ from headrace.logs import Once
 from headrace.model.jobs.epoch import OPEN_MAX, EpochKind, EpochStatus
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus, PipelineStatus
-from headrace.model.task import OF_TABLES, TaskKind, TaskStatus
+from headrace.model.task import ForgetOrder, PipelineOrder, TaskKind, TaskStatus
 from headrace.model.text import without_nul
 from headrace.protocol.messages import (
     Acknowledged,
@@ -59,9 +59,7 @@ def apply(conn: Connection, report: EpochReport | TaskEnded, *, now_ms: int) -> 
     if not isinstance(report, TaskEnded):
         return apply_epoch(conn, report, now_ms=now_ms)
     task = store_tasks.current(conn, report.claim)
-    if task is not None and task.kind is TaskKind.NOOP:
-        finish(conn, task, TaskStatus(report.outcome), error=report.error, now_ms=now_ms)
-    elif task is not None:
+    if task is not None:
         apply_end(conn, task, report, now_ms=now_ms)
     return Acknowledged(seq=report.seq, held=task is not None)
 
@@ -96,8 +94,7 @@ def apply_epoch(conn: Connection, report: EpochReport, *, now_ms: int) -> Acknow
             return _prepared(conn, place, report, now_ms=now_ms)
         case EpochCompleted():
             return _completed(conn, place, report, now_ms=now_ms)
-        case _:
-            assert_never(report)
+    assert_never(report)
 
 
 def _planned(
@@ -177,8 +174,8 @@ def complete(conn: Connection, place: TaskPlace, done: EpochCompleted, *, now_ms
     if not epochs.complete(conn, at, rows_in=rows_in, rows_out=done.rows_out, now_ms=now_ms):
         return False
     progressed(conn, place.task, had_rows=rows_in > 0 or done.rows_out > 0)
-    if (retained := place.task.payload.get("retained")) is not None:
-        epochs.forget(conn, at, retained=int(retained))
+    if (retained := PipelineOrder.of(place.task.payload).retained) is not None:
+        epochs.forget(conn, at, retained=retained)
     jobs.advance(
         conn,
         place.job.id,
@@ -207,22 +204,46 @@ def _mark_running(conn: Connection, place: TaskPlace) -> None:
 
 def apply_end(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -> None:
     """Apply the end of a task. `task` is current and locked."""
-    if task.kind in OF_TABLES:
-        tasks.apply_end(conn, task, report, now_ms=now_ms)
-        return
-    match task.kind, report.outcome:
-        case TaskKind.PIPELINE, "SUCCESS":
-            _finished(conn, place_of(conn, task), now_ms=now_ms)
-        case TaskKind.FORGET, "SUCCESS":
-            _forgotten(conn, task)
-        case TaskKind.PIPELINE, "SAVEPOINT":
-            _saved(conn, place_of(conn, task), now_ms=now_ms)
-        case _, "SUCCESS":
+    match task.kind:
+        case TaskKind.PIPELINE:
+            _pipeline_ended(conn, task, report, now_ms=now_ms)
+        case TaskKind.SETTLE if report.outcome == "SUCCESS":
             _settled(conn, place_of(conn, task), report, now_ms=now_ms)
+        case TaskKind.FORGET if report.outcome == "SUCCESS":
+            _forgotten(conn, task)
+        case TaskKind.SETTLE | TaskKind.FORGET:
+            _failed(conn, task, report, now_ms=now_ms)
+        case TaskKind.NOOP:
+            finish(conn, task, TaskStatus(report.outcome), error=report.error, now_ms=now_ms)
+        case (
+            TaskKind.DISCOVER
+            | TaskKind.EVALUATE
+            | TaskKind.PLAN
+            | TaskKind.REWRITE
+            | TaskKind.COMMIT
+            | TaskKind.DISCARD
+        ):
+            tasks.apply_end(conn, task, report, now_ms=now_ms)
         case _:
-            error = report.error or f"its worker said {report.outcome} and gave no reason"
-            retry = report.retry or may_succeed_later(conn, task, report.cause)
-            attempt_failed(conn, task, error, cause=report.cause, retry=retry, now_ms=now_ms)
+            assert_never(task.kind)
+
+
+def _pipeline_ended(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -> None:
+    match report.outcome:
+        case "SUCCESS":
+            _finished(conn, place_of(conn, task), now_ms=now_ms)
+        case "SAVEPOINT":
+            _saved(conn, place_of(conn, task), now_ms=now_ms)
+        case "FAILED" | "CANCELED":
+            _failed(conn, task, report, now_ms=now_ms)
+        case _:
+            assert_never(report.outcome)
+
+
+def _failed(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -> None:
+    error = report.error or f"its worker said {report.outcome} and gave no reason"
+    retry = report.retry or may_succeed_later(conn, task, report.cause)
+    attempt_failed(conn, task, error, cause=report.cause, retry=retry, now_ms=now_ms)
 
 
 def _finished(conn: Connection, place: TaskPlace, *, now_ms: int) -> None:
@@ -299,7 +320,7 @@ def _settle_result(report: TaskEnded) -> SettleResult:
 
 def _forgotten(conn: Connection, task: Task) -> None:
     """Nothing of a job is left at its targets: drop its cleanup record, and the FORGET task."""
-    incarnation = str(task.payload.get("incarnation"))
+    incarnation = ForgetOrder.of(task.payload).incarnation
     cleanups.drop(conn, incarnation)
     store_tasks.delete(conn, task.id)
     seam("targets forgotten, in transaction")

@@ -21,6 +21,7 @@ goes on above `up_to`, the highest epoch that is to be forgotten.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -59,6 +60,21 @@ class EpochKind(StrEnum):
 
 
 OPEN = frozenset({EpochStatus.PLANNED, EpochStatus.PREPARED})
+
+EPOCH_TRANSITIONS: Mapping[EpochStatus, frozenset[EpochStatus]] = {
+    EpochStatus.PLANNED: frozenset({EpochStatus.PREPARED, EpochStatus.ABORTED}),
+    # Never ABORTED: a commit may have landed already.
+    EpochStatus.PREPARED: frozenset({EpochStatus.COMPLETED}),
+    EpochStatus.COMPLETED: frozenset(),
+    EpochStatus.ABORTED: frozenset(),
+}
+# An epoch without slices has nothing to stage or commit: it is complete as soon as it is written.
+EPOCH_BEGINS: Mapping[EpochKind, EpochStatus] = {
+    EpochKind.OPENING: EpochStatus.PLANNED,
+    EpochKind.CHECKPOINT: EpochStatus.PLANNED,
+    EpochKind.SAVEPOINT: EpochStatus.COMPLETED,
+    EpochKind.COMPLETED: EpochStatus.COMPLETED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +155,12 @@ class CleanupStep(StrEnum):
 
     STATE = "STATE"
     TARGETS = "TARGETS"
+
+
+CLEANUP_TRANSITIONS: Mapping[CleanupStep, frozenset[CleanupStep]] = {
+    CleanupStep.STATE: frozenset({CleanupStep.TARGETS}),
+    CleanupStep.TARGETS: frozenset(),
+}
 
 
 @dataclass(frozen=True, slots=True)

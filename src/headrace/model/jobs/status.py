@@ -2,6 +2,10 @@
 
 `next_job_status` derives a job's status from its pipelines'. `ScheduleStrategy` says what becomes
 of a job that can't have all its slots now.
+
+No step of `JOB_TRANSITIONS` leads out of a status in which a job has ended. Only a restore begins
+such a job again, as CREATED and as its next run. That is no step of the machine: it is allowed from
+`RESTORABLE`, and written by a module of its own in the store, which only a restore may import.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from headrace.errors import IllegalTransition
+from headrace.model.transitions import check_transition
 
 
 class JobStatus(StrEnum):
@@ -74,10 +79,45 @@ JOB_TRANSITIONS: Mapping[JobStatus, frozenset[JobStatus]] = {
 }
 
 
+# From these a restore begins the next run. A job that FINISHED has read everything.
+RESTORABLE = JOB_ENDED - {J.FINISHED}
+
+# What may become of a pipeline whose task a worker holds.
+_NO_LONGER_HELD = frozenset(
+    {
+        P.SCHEDULED,  # its task is given back, and another attempt follows
+        P.FINISHED,  # also when there is nothing left to plan, so that it never was RUNNING
+        P.CANCELING,
+        P.CANCELED,  # its task was given back while it was being stopped, and nobody took it again
+        P.FAILING,
+    }
+)
+
+PIPELINE_TRANSITIONS: Mapping[PipelineStatus, frozenset[PipelineStatus]] = {
+    # CANCELED, FAILED: its job was never admitted, so nothing runs, and nothing is open.
+    P.CREATED: frozenset({P.SCHEDULED, P.CANCELED, P.FAILED}),
+    P.SCHEDULED: frozenset({P.DEPLOYING, P.CANCELED}),
+    # RUNNING: a quick worker plans an epoch in the very sync that first says that it holds it.
+    P.DEPLOYING: _NO_LONGER_HELD | {P.INITIALIZING, P.RUNNING},
+    P.INITIALIZING: _NO_LONGER_HELD | {P.RUNNING},
+    P.RUNNING: _NO_LONGER_HELD,
+    P.CANCELING: frozenset({P.CANCELED}),
+    P.FAILING: frozenset({P.FAILED}),
+    P.FINISHED: frozenset(),
+    P.CANCELED: frozenset(),
+    P.FAILED: frozenset(),
+}
+
+
 def check_job_transition(job: str, current: JobStatus, target: JobStatus) -> None:
     """Raise IllegalTransition for a step that the state machine does not have."""
-    if target not in JOB_TRANSITIONS[current]:
-        raise IllegalTransition("job", job, current, target)
+    check_transition("job", job, JOB_TRANSITIONS, current, target)
+
+
+def check_restorable(job: str, current: JobStatus) -> None:
+    """Raise IllegalTransition for a job that can't begin its next run."""
+    if current not in RESTORABLE:
+        raise IllegalTransition("job", job, current, J.CREATED)
 
 
 def next_job_status(

@@ -8,6 +8,10 @@ columns. What *is* is written only under a term, or under the claim of an execut
 neither, nor is the number of a job's last line: any node may log that a job is wanted to end, and
 nothing is decided by it.
 
+A status changes only along the transition map of its machine (S1). `may_become` is the guard of
+every such write. It is derived from the map, never listed by hand, and it is part of the UPDATE
+itself: no caller can write a step that the map does not have, whatever it read before.
+
 `facts` is what the store says about itself: its id, the id of the key that its secrets are
 encrypted under, and the oldest program that may write to it (L4). A program has a level, a number
 that grows when earlier programs could no longer understand what it writes. A migration that those
@@ -18,11 +22,13 @@ versions run on one store.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Column,
+    ColumnElement,
     Connection,
     Index,
     Integer,
@@ -30,12 +36,16 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    and_,
+    false,
+    or_,
     select,
     text,
 )
 
 from headrace import __version__
 from headrace.errors import ProgramTooOld
+from headrace.model.transitions import Status, predecessors
 from headrace.store.core.driver_errors import store_name
 
 metadata = MetaData(
@@ -48,7 +58,7 @@ metadata = MetaData(
     }
 )
 
-PROGRAM_LEVEL = 4  # of this program
+PROGRAM_LEVEL = 5  # of this program
 OLDEST_PROGRAM = "oldest_program"
 STORE_ID = "store_id"
 ENCRYPTED_UNDER = "secret_key"  # the id of the key that secrets are encrypted under
@@ -62,6 +72,45 @@ def quoted_list(values: Iterable[str]) -> str:
 def partial_index(name: str, *columns: str, where: str) -> Index:
     """An index over the few rows that loops look for, so that it stays small."""
     return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
+def may_become(
+    status: ColumnElement[str],
+    transitions: Mapping[Status, frozenset[Status]],
+    target: Status,
+    *,
+    among: Collection[Status] | None = None,
+) -> ColumnElement[bool]:
+    """Whether `target` may follow the status of the row. `among`: and it has one of these."""
+    allowed = predecessors(transitions, target)
+    return _is_any(status, allowed if among is None else allowed.intersection(among))
+
+
+def may_become_each(
+    status: ColumnElement[str],
+    transitions: Mapping[Status, frozenset[Status]],
+    target: ColumnElement[Any],
+    *,
+    targets: Collection[Status],
+    among: Collection[Status],
+) -> ColumnElement[bool]:
+    """Like `may_become`, for a batch in which each row has a `target` of its own, of `targets`."""
+    by_allowed: dict[frozenset[Status], list[Status]] = {}
+    for each in sorted(targets):
+        allowed = predecessors(transitions, each).intersection(among)
+        by_allowed.setdefault(allowed, []).append(each)
+    return or_(
+        false(),
+        *(
+            and_(_is_any(target, together), _is_any(status, allowed))
+            for allowed, together in by_allowed.items()
+        ),
+    )
+
+
+def _is_any(column: ColumnElement[Any], statuses: Collection[Status]) -> ColumnElement[bool]:
+    # Not IN: a prepared statement has one parameter for each value.
+    return or_(false(), *(column == status for status in sorted(statuses)))
 
 
 facts = Table(

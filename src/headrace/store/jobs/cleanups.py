@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, not_, select, update
+from sqlalchemy import Connection, Update, bindparam, delete, func, not_, select, update
 
-from headrace.model.jobs.epoch import CleanupStep
+from headrace.model.jobs.epoch import CLEANUP_TRANSITIONS, CleanupStep
 from headrace.model.jobs.status import JOB_ENDED
+from headrace.model.transitions import check_transition
 from headrace.store.core.encryption import names_of, of_cleanup, seal, unseal
 from headrace.store.core.engine import insert_new
 from headrace.store.core.prepared_statements import PreparedStatement
+from headrace.store.core.schema import may_become
 from headrace.store.jobs.jobs import JOB_COLUMNS, Job, to_job
 from headrace.store.jobs.schema import (
     WANTED_CLEANUP,
@@ -226,19 +228,24 @@ def want_at_once(conn: Connection, incarnation: str) -> None:
 
 def begin_at_once(conn: Connection, cleanup: Cleanup) -> None:
     """Begin what was asked for: it is due as `cleanup` says now."""
-    dues = {"due_at_ms": cleanup.due_at_ms, "targets_due_at_ms": cleanup.targets_due_at_ms}
-    _change(conn, cleanup, wanted_at_once=0, **dues)
+    conn.execute(
+        _record(cleanup).values(
+            wanted_at_once=0,
+            due_at_ms=cleanup.due_at_ms,
+            targets_due_at_ms=cleanup.targets_due_at_ms,
+        )
+    )
 
 
 def postpone(conn: Connection, cleanup: Cleanup, *, due_at_ms: int) -> None:
     """Look at it again at `due_at_ms`."""
-    _change(conn, cleanup, due_at_ms=due_at_ms)
+    conn.execute(_record(cleanup).values(due_at_ms=due_at_ms))
 
 
 def began(conn: Connection, cleanup: Cleanup, *, task_id: str, due_at_ms: int) -> None:
     """Record that a control task was planned for it."""
     _delete_task(conn, cleanup)
-    _change(conn, cleanup, task_id=task_id, due_at_ms=due_at_ms)
+    conn.execute(_record(cleanup).values(task_id=task_id, due_at_ms=due_at_ms))
 
 
 def failed(
@@ -246,13 +253,14 @@ def failed(
 ) -> None:
     """Record that its task failed; it is tried again at `due_at_ms`."""
     _delete_task(conn, cleanup)
-    _change(conn, cleanup, task_id=None, failures=failures, error=error, due_at_ms=due_at_ms)
-
-
-def _change(conn: Connection, cleanup: Cleanup, **values: object) -> None:
     conn.execute(
-        update(cleanups).where(cleanups.c.incarnation == cleanup.incarnation).values(**values)
+        _record(cleanup).values(task_id=None, failures=failures, error=error, due_at_ms=due_at_ms)
     )
+
+
+def _record(cleanup: Cleanup) -> Update:
+    """An UPDATE of this record, which the caller has locked."""
+    return update(cleanups).where(cleanups.c.incarnation == cleanup.incarnation)
 
 
 def _delete_task(conn: Connection, cleanup: Cleanup) -> None:
@@ -281,19 +289,27 @@ def begin_targets(
     up_to: int,
     spec: Mapping[str, Any],
 ) -> None:
-    """Delete the job's rows. The record takes over what its targets are."""
-    _change(
-        conn,
-        cleanup,
-        step=CleanupStep.TARGETS,
-        due_at_ms=cleanup.targets_due_at_ms,
-        up_to=up_to,
-        spec=dict(spec),
-        task_id=None,
-        failures=0,
-        error=None,
+    """Delete the job's rows. The record takes over what its targets are.
+
+    Raises IllegalTransition for a record that is past its first step: its job id may be another's.
+    """
+    target = CleanupStep.TARGETS
+    check_transition("cleanup", cleanup.incarnation, CLEANUP_TRANSITIONS, cleanup.step, target)
+    begun = conn.execute(
+        _record(cleanup)
+        .where(may_become(cleanups.c.step, CLEANUP_TRANSITIONS, target))
+        .values(
+            step=target,
+            due_at_ms=cleanup.targets_due_at_ms,
+            up_to=up_to,
+            spec=dict(spec),
+            task_id=None,
+            failures=0,
+            error=None,
+        )
     )
-    delete_rows(conn, cleanup.job_id, cleanup.incarnation)
+    if begun.rowcount == 1:
+        delete_rows(conn, cleanup.job_id, cleanup.incarnation)
 
 
 def delete_rows(conn: Connection, job_id: str, incarnation: str) -> None:

@@ -14,11 +14,31 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Text, bindparam, cast, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Text,
+    bindparam,
+    cast,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
-from headrace.model.jobs.epoch import OPEN, EpochAt, EpochKind, EpochStatus
+from headrace.model.jobs.epoch import (
+    EPOCH_BEGINS,
+    EPOCH_TRANSITIONS,
+    OPEN,
+    EpochAt,
+    EpochKind,
+    EpochStatus,
+)
 from headrace.store.core.engine import insert_new
 from headrace.store.core.prepared_statements import PreparedStatement
+from headrace.store.core.schema import may_become
 from headrace.store.jobs.schema import epochs, ready_sources
 
 
@@ -52,14 +72,8 @@ _AT = (
     epochs.c.epoch == bindparam("epoch_at"),
 )
 _GET = PreparedStatement(select(*_EPOCH).where(*_AT).with_for_update())
-_OPEN = PreparedStatement(
-    select(*_EPOCH)
-    .where(
-        *_AT[:2],
-        or_(*(epochs.c.status == status for status in sorted(OPEN))),
-    )
-    .order_by(epochs.c.epoch)
-)
+_IS_OPEN = or_(*(epochs.c.status == status for status in sorted(OPEN)))
+_OPEN = PreparedStatement(select(*_EPOCH).where(*_AT[:2], _IS_OPEN).order_by(epochs.c.epoch))
 
 
 def _to_epoch(row: tuple[Any, ...]) -> Epoch:
@@ -123,6 +137,11 @@ def oldest_open(conn: Connection, incarnation: str, pipeline: int) -> Epoch | No
     return next(iter(all_open(conn, incarnation, pipeline)), None)
 
 
+def _may_become(target: EpochStatus) -> ColumnElement[bool]:
+    """The guard of every step of an epoch (S1)."""
+    return may_become(epochs.c.status, EPOCH_TRANSITIONS, target)
+
+
 _PLAN = PreparedStatement(
     insert(epochs).values(
         incarnation=bindparam("incarnation_at"),
@@ -139,7 +158,7 @@ _PLAN = PreparedStatement(
 )
 _PREPARE = PreparedStatement(
     update(epochs)
-    .where(*_AT, epochs.c.status == EpochStatus.PLANNED)
+    .where(*_AT, _may_become(EpochStatus.PREPARED))
     .values(
         status=EpochStatus.PREPARED,
         handles=bindparam("found"),
@@ -150,7 +169,7 @@ _PREPARE = PreparedStatement(
 )
 _COMPLETE = PreparedStatement(
     update(epochs)
-    .where(*_AT, epochs.c.status == EpochStatus.PREPARED)
+    .where(*_AT, _may_become(EpochStatus.COMPLETED))
     .values(
         status=EpochStatus.COMPLETED,
         rows_in=bindparam("read"),
@@ -161,7 +180,7 @@ _COMPLETE = PreparedStatement(
 )
 _ABORT = PreparedStatement(
     update(epochs)
-    .where(*_AT, epochs.c.status == EpochStatus.PLANNED)
+    .where(*_AT, _may_become(EpochStatus.ABORTED))
     .values(status=EpochStatus.ABORTED, execution=bindparam("by"), ended_at_ms=bindparam("now_ms"))
 )
 
@@ -177,43 +196,37 @@ def plan(
 ) -> None:
     """Write a planned epoch. One without slices, which only records where the pipeline ended, is
     completed at once."""
-    ended = kind in {EpochKind.COMPLETED, EpochKind.SAVEPOINT}
+    status = EPOCH_BEGINS[kind]
     _PLAN.change(
         conn,
         {
             **_epoch_values(at),
             "job": job_id,
             "which": kind,
-            "to": EpochStatus.COMPLETED if ended else EpochStatus.PLANNED,
+            "to": status,
             "slices": dict(slices),
             "now_ms": now_ms,
-            "ended_ms": now_ms if ended else None,
+            "ended_ms": None if status in OPEN else now_ms,
         },
     )
 
 
 _GRANT_AGAIN = PreparedStatement(
-    update(epochs)
-    .where(*_AT, epochs.c.status == EpochStatus.PLANNED)
-    .values(execution=bindparam("by"))
+    update(epochs).where(*_AT, _may_become(EpochStatus.PREPARED)).values(execution=bindparam("by"))
 )
 _NOTE_LOST_WORKERS = PreparedStatement(
-    update(epochs)
-    .where(*_AT, or_(*(epochs.c.status == status for status in sorted(OPEN))))
-    .values(lost_on=bindparam("workers"))
+    update(epochs).where(*_AT, _IS_OPEN).values(lost_on=bindparam("workers"))
 )
 _FORGET_LOST_WORKERS = PreparedStatement(
     update(epochs)
-    .where(
-        epochs.c.incarnation == bindparam("incarnation_at"),
-        or_(*(epochs.c.status == status for status in sorted(OPEN))),
-    )
+    .where(epochs.c.incarnation == bindparam("incarnation_at"), _IS_OPEN)
     .values(lost_on={})
 )
 
 
 def grant_again(conn: Connection, at: EpochAt) -> None:
-    """Let another execution run the plan of an earlier one from here on."""
+    """Let another execution run the plan of an earlier one from here on, while it may still be
+    prepared."""
     _GRANT_AGAIN.change(conn, _epoch_values(at))
 
 
@@ -335,7 +348,6 @@ class Checkpoint:
     size_bytes: int  # of its plan and its stage handles, as stored
 
 
-_IS_OPEN = or_(*(epochs.c.status == status for status in sorted(OPEN)))
 _OF_INCARNATION = epochs.c.incarnation == bindparam("of")
 # JSON is written as ASCII, so characters are bytes.
 _SIZE = func.length(cast(epochs.c.plan, Text)) + func.coalesce(

@@ -1,7 +1,8 @@
 """Jobs and their pipelines: submitted, moved from status to status, advanced by epochs.
 
-A move names the status that it was decided by, and says whether it landed. What has ended stays as
-it is (C1).
+A move lands only along the transition map of its machine, and says whether it did (S1). That of a
+job names the status that it was decided by: if somebody else has moved the job since, it does not
+land. What has ended stays as it is (C1); only `store/jobs/restore.py` begins it again.
 """
 
 from __future__ import annotations
@@ -25,11 +26,18 @@ from sqlalchemy import (
 
 from headrace.errors import Refused
 from headrace.model.jobs.spec import JobSpec
-from headrace.model.jobs.status import JOB_ENDED, PIPELINE_ENDED, JobStatus, PipelineStatus
+from headrace.model.jobs.status import (
+    JOB_ENDED,
+    PIPELINE_TRANSITIONS,
+    JobStatus,
+    PipelineStatus,
+    check_job_transition,
+)
 from headrace.model.text import without_nul
 from headrace.store.core.encryption import Sealed, of_job, seal, unseal
 from headrace.store.core.engine import insert_new
 from headrace.store.core.prepared_statements import PreparedStatement
+from headrace.store.core.schema import may_become
 from headrace.store.jobs.queue import next_place
 from headrace.store.jobs.schema import OPEN_JOB, job_secrets, jobs, pipelines
 
@@ -297,7 +305,11 @@ def change(
     error: str | None = None,
     waits_for: str | None = None,
 ) -> bool:
-    """Move a job from the status it was read in. False: somebody else moved it first."""
+    """Move a job from the status it was read in. False: somebody else moved it first.
+
+    Raises IllegalTransition when the map has no such step from there.
+    """
+    check_job_transition(job.id, job.status, target)
     changed = _CHANGE.change(
         conn,
         {
@@ -313,6 +325,19 @@ def change(
     return changed == 1
 
 
+_NOTE_WAITS_FOR = PreparedStatement(
+    update(jobs)
+    .where(jobs.c.id == bindparam("job"), jobs.c.status == bindparam("was"))
+    .values(waits_for=bindparam("waits"))
+)
+
+
+def note_waits_for(conn: Connection, job: Job, waits_for: str | None) -> bool:
+    """Write what a job waits for in the status it was read in. False: somebody moved it."""
+    values = {"job": job.id, "was": job.status, "waits": waits_for}
+    return _NOTE_WAITS_FOR.change(conn, values) == 1
+
+
 _PIPELINES_OF = PreparedStatement(
     select(pipelines).where(pipelines.c.job_id == bindparam("job")).order_by(pipelines.c.number)
 )
@@ -326,19 +351,22 @@ _WITH_PIPELINE = PreparedStatement(
     .join(pipelines, pipelines.c.job_id == jobs.c.id)
     .where(jobs.c.id == bindparam("job"), pipelines.c.number == bindparam("place"))
 )
-_CHANGE_PIPELINE = PreparedStatement(
-    update(pipelines)
-    .where(
-        pipelines.c.job_id == bindparam("job"),
-        pipelines.c.number == bindparam("place"),
-        *(pipelines.c.status != ended for ended in sorted(PIPELINE_ENDED)),
+_CHANGE_PIPELINE = {
+    target: PreparedStatement(
+        update(pipelines)
+        .where(
+            pipelines.c.job_id == bindparam("job"),
+            pipelines.c.number == bindparam("place"),
+            may_become(pipelines.c.status, PIPELINE_TRANSITIONS, target),
+        )
+        .values(
+            status=target,
+            task_id=_given_or_kept("task", pipelines.c.task_id, Text()),
+            error=_given_or_kept("because", pipelines.c.error, Text()),
+        )
     )
-    .values(
-        status=bindparam("target"),
-        task_id=_given_or_kept("task", pipelines.c.task_id, Text()),
-        error=_given_or_kept("because", pipelines.c.error, Text()),
-    )
-)
+    for target in PipelineStatus
+}
 
 
 def pipelines_of(conn: Connection, job_id: str) -> Sequence[PipelineRow]:
@@ -366,10 +394,10 @@ def change_pipeline(
     task_id: str | None = None,
     error: str | None = None,
 ) -> bool:
-    """Move a pipeline that has not ended. False: it has ended, and stays as it is (C1)."""
-    where = {"job": job_id, "place": number}
-    to = {"target": target, "task": task_id, "because": error}
-    return _CHANGE_PIPELINE.change(conn, {**where, **to}) == 1
+    """Move a pipeline, whatever it was when the caller read it. False: the map has no step from
+    where it is by now, so it stays as it is (C1)."""
+    values = {"job": job_id, "place": number, "task": task_id, "because": error}
+    return _CHANGE_PIPELINE[target].change(conn, values) == 1
 
 
 _ADVANCE = PreparedStatement(

@@ -1,10 +1,7 @@
-"""Savepoints and restore: where a stopped job can go on, and how it begins again there.
+"""Savepoints: where a stopped or failed job can go on. `store/jobs/restore.py` begins it again.
 
 There is one savepoint for each incarnation, the latest. A savepoint, and the last checkpoint of a
 failed job, outlive the cleanup of the job.
-
-A restored job keeps its id and its incarnation. Nobody else writes to a job that has ended, so a
-restore needs no term, just as a new job needs none.
 """
 
 from __future__ import annotations
@@ -13,21 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, not_, select, update
+from sqlalchemy import Connection, bindparam, insert, not_, select
 from sqlalchemy import delete as delete_from
 
 from headrace.model.jobs.epoch import EpochKind
-from headrace.model.jobs.spec import JobSpec
-from headrace.model.jobs.status import JobStatus, PipelineStatus
-from headrace.model.task import ENDED, FailureCause, TaskKind
-from headrace.store.core.engine import insert_new
+from headrace.model.task import FailureCause
 from headrace.store.core.prepared_statements import PreparedStatement
-from headrace.store.jobs.jobs import JOB_COLUMNS, Job, put_secrets, to_job
-from headrace.store.jobs.queue import next_place
-from headrace.store.jobs.schema import OPEN_JOB, job_secrets, jobs, pipelines, savepoints
-from headrace.store.tasks.schema import tasks
-
-MARK = "savepoint"  # in the payload of a task: its execution shall end with a savepoint
+from headrace.store.jobs.schema import OPEN_JOB, jobs, savepoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,126 +125,3 @@ def expire(conn: Connection, *, until_ms: int) -> int:
 
 def delete_savepoint(conn: Connection, incarnation: str) -> None:
     _DELETE.change(conn, {"of": incarnation})
-
-
-# In the order in which a sync locks the tasks that it reports: two orders would deadlock.
-_OPEN_TASKS = PreparedStatement(
-    select(tasks.c.id, tasks.c.payload, tasks.c.worker_id)
-    .where(
-        tasks.c.job_id == bindparam("of"),
-        tasks.c.kind == TaskKind.PIPELINE,
-        *(tasks.c.status != ended for ended in sorted(ENDED)),
-    )
-    .order_by(tasks.c.id)
-    .with_for_update()
-)
-_MARK = PreparedStatement(
-    update(tasks).where(tasks.c.id == bindparam("task")).values(payload=bindparam("marked"))
-)
-
-
-def mark_tasks(conn: Connection, job_id: str) -> Sequence[str]:
-    """Have the job's pipelines end with a savepoint; return the workers that hold one.
-
-    The mark is in the payload, which every sync reads anyway. A task that nobody holds is still
-    given to a worker: it may have an epoch to finish first.
-    """
-    rows = _OPEN_TASKS.rows(conn, {"of": job_id})
-    for task, payload, _ in rows:
-        _MARK.change(conn, {"task": task, "marked": {**payload, MARK: True}})
-    return [worker for _, _, worker in rows if worker is not None]
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Where a pipeline of the restored job begins."""
-
-    number: int
-    epoch: int
-    positions: Mapping[str, Any]
-    rows_in: int
-    rows_out: int
-    commits: Mapping[str, Any]
-    written: Mapping[str, int]
-    read: Mapping[str, int]
-    completed_epoch: int | None  # None: it is `epoch`
-
-
-_LOCKED_JOB = PreparedStatement(
-    select(*JOB_COLUMNS).where(jobs.c.id == bindparam("of")).with_for_update()
-)
-
-
-def lock_job(conn: Connection, job_id: str) -> Job | None:
-    """The job, which nobody else restores until the transaction ends."""
-    row = _LOCKED_JOB.row(conn, {"of": job_id})
-    return to_job(row) if row else None
-
-
-_BY_KEY = PreparedStatement(select(*JOB_COLUMNS).where(jobs.c.restore_key == bindparam("key")))
-
-
-def by_key(conn: Connection, key: str) -> Job | None:
-    """The job that was last restored under this key."""
-    row = _BY_KEY.row(conn, {"key": key})
-    return to_job(row) if row else None
-
-
-def insert_again(conn: Connection, job: Job, spec: JobSpec, *, key: str, now_ms: int) -> bool:
-    """Write the row of a job whose rows are gone, for `begin_again`. False: another job has its id.
-
-    The job's first submission key is in history, and may be used by somebody else once that has
-    expired; so the row gets the key of the restore.
-    """
-    return insert_new(
-        conn,
-        jobs,
-        id=job.id,
-        incarnation=job.incarnation,
-        submission_key=key,
-        name=spec.name,
-        group_name=job.group,
-        spec={},
-        status=JobStatus.CREATED,
-        run=job.run,
-        created_at_ms=now_ms,
-    )
-
-
-def begin_again(
-    conn: Connection,
-    job: Job,
-    spec: JobSpec,
-    starts: Sequence[Start],
-    *,
-    key: str,
-    group: str,
-    now_ms: int,
-) -> None:
-    """Put the job back to CREATED with new pipelines. The caller has locked it, and it has
-    ended."""
-    for rows in (tasks, pipelines, job_secrets):
-        conn.execute(delete(rows).where(rows.c.job_id == job.id))
-    conn.execute(
-        update(jobs)
-        .where(jobs.c.id == job.id)
-        .values(
-            restore_key=key,
-            run=job.run + 1,
-            name=spec.name,
-            group_name=group,
-            spec=spec.model_dump(mode="json", exclude={"secrets"}),
-            status=JobStatus.CREATED,
-            waits_for=None,
-            error=None,
-            wanted_cancel=0,
-            wanted_savepoint=0,
-            created_at_ms=now_ms,
-            queue_number=next_place(),
-            started_at_ms=None,
-            ended_at_ms=None,
-        )
-    )
-    created = {"job_id": job.id, "status": PipelineStatus.CREATED}
-    conn.execute(insert(pipelines), [{**created, **asdict(start)} for start in starts])
-    put_secrets(conn, job.id, job.incarnation, spec.secrets)

@@ -25,7 +25,7 @@ from sqlalchemy import (
     update,
 )
 
-from headrace.model.task import Claim, FailureCause, Lane, TaskStatus
+from headrace.model.task import Claim, FailureCause, Lane, PipelineOrder, TaskStatus
 from headrace.store.core.prepared_statements import (
     PreparedBatch,
     PreparedStatement,
@@ -38,8 +38,7 @@ from headrace.store.tasks.tasks import (
     COLUMNS,
     Task,
     current_attempt,
-    lost_workers_max_of,
-    retry_times_of,
+    task_may_become,
     to_task,
 )
 
@@ -96,7 +95,11 @@ def claimable(
 def _assign(row: RowColumns) -> Update:
     return (
         update(tasks)
-        .where(tasks.c.id == row["task"], tasks.c.attempt == row["was_attempt"])
+        .where(
+            tasks.c.id == row["task"],
+            tasks.c.attempt == row["was_attempt"],
+            task_may_become(TaskStatus.SCHEDULED),
+        )
         .values(
             status=TaskStatus.SCHEDULED,
             worker_id=row["worker"],
@@ -166,7 +169,7 @@ def _acknowledge(row: RowColumns) -> Update:
         .where(
             tasks.c.id == row["task"],
             tasks.c.attempt == row["at"],
-            tasks.c.status == TaskStatus.SCHEDULED,
+            task_may_become(TaskStatus.ACKED),
         )
         .values(status=TaskStatus.ACKED, unheard=0)
     )
@@ -266,6 +269,7 @@ def latest_attempts_of(conn: Connection, job_id: str) -> Mapping[str, LatestAtte
 
 def _latest_attempt(task: str, attempt: int, status: str, *rest: Any) -> LatestAttempt:
     worker, progress, error, cause, failed_at_ms, not_before_ms, failures, losses, payload = rest
+    order = PipelineOrder.of(payload)
     return LatestAttempt(
         Claim(task, attempt).execution,
         attempt,
@@ -277,9 +281,9 @@ def _latest_attempt(task: str, attempt: int, status: str, *rest: Any) -> LatestA
         failed_at_ms,
         not_before_ms,
         failures,
-        retry_times_of(payload),
+        order.retry_times,
         losses,
-        lost_workers_max_of(payload),
+        order.lost_workers_max,
     )
 
 

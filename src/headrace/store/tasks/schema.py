@@ -57,6 +57,8 @@ tasks = Table(
     Column("unheard", Integer, nullable=False, server_default=text("0")),
     # The number of the last log line that coordinators wrote about it, like that of a job.
     Column("log_number", BigInteger, nullable=False, server_default=text("0")),
+    # Its worker is to end it with a savepoint.
+    Column("savepoint", Integer, nullable=False, server_default=text("0")),
     CheckConstraint(f"status IN {quoted_list(TaskStatus)}", name="status"),
     CheckConstraint(f"lane IN {quoted_list(Lane)}", name="lane"),
     CheckConstraint(f"kind IN {quoted_list(TaskKind)}", name="kind"),

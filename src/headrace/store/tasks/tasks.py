@@ -1,7 +1,8 @@
 """Tasks: plan, finish, give back, stop; and the guard of every write to one.
 
-Every write is guarded by status and attempt, and says whether it landed. A report of an attempt
-that is no longer the current one is late, which is not an error: it changes nothing (C1).
+Every write is guarded by attempt and status, and says whether it landed. The statuses that a write
+may change follow from the transition map (S1). A report of an attempt that is no longer the current
+one is late, which is not an error: it changes nothing (C1).
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from typing import Any
 from sqlalchemy import (
     JSON,
     BigInteger,
+    ColumnElement,
     Connection,
     Integer,
     Text,
+    TextClause,
     Update,
     bindparam,
     func,
@@ -26,15 +29,26 @@ from sqlalchemy import (
 )
 from sqlalchemy import delete as delete_from
 
-from headrace.model.jobs.spec import LOST_WORKERS_MAX
-from headrace.model.task import ENDED, Claim, FailureCause, Lane, TaskKind, TaskStatus
+from headrace.errors import IllegalTransition
+from headrace.model.task import (
+    ASSIGNED,
+    ENDED,
+    TRANSITIONS,
+    Claim,
+    FailureCause,
+    Lane,
+    TaskKind,
+    TaskStatus,
+)
+from headrace.model.transitions import check_transition
 from headrace.store.core.prepared_statements import (
     PreparedBatch,
     PreparedStatement,
     RowColumns,
     one_of,
 )
-from headrace.store.tasks.schema import ASSIGNED_TASK, PLANNED_TASK, tasks, workers
+from headrace.store.core.schema import may_become, may_become_each
+from headrace.store.tasks.schema import ASSIGNED_TASK, tasks, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +66,7 @@ class Task:
     attempt: int
     failures: int  # that count; of a pipeline, since an epoch with rows was last completed
     stop: bool
+    savepoint: bool  # its worker is to end it with a savepoint
     worker_id: str | None
     assigned: tuple[int, int] | None  # term and number of the answer that carried it
     error: str | None = None  # of the attempt that failed last
@@ -82,7 +97,7 @@ NO_TABLE = OfTable()
 # The fields of a Task, in their order. The hot path reads them: more columns would cost dearly.
 _READ = (
     *("id", "kind", "lane", "group_name", "job_id", "pipeline", "payload", "status", "attempt"),
-    *("failures", "stop", "worker_id", "assigned_term", "assigned_number", "error"),
+    *("failures", "stop", "savepoint", "worker_id", "assigned_term", "assigned_number", "error"),
     *("table_id", "process_id", "number", "losses", "failure_cause"),
 )
 COLUMNS = tuple(tasks.c[name] for name in _READ)
@@ -91,7 +106,8 @@ COLUMNS = tuple(tasks.c[name] for name in _READ)
 def to_task(row: tuple[Any, ...]) -> Task:
     """The task of a row of COLUMNS."""
     task_id, kind, lane, group, job_id, pipeline, payload, status, *rest = row
-    attempt, failures, stop, worker_id, term, answer, error, *of_table, losses, cause = rest
+    attempt, failures, stop, savepoint, worker_id, term, answer, error, *rest = rest
+    *of_table, losses, cause = rest
     return Task(
         task_id,
         TaskKind(kind),
@@ -104,6 +120,7 @@ def to_task(row: tuple[Any, ...]) -> Task:
         attempt,
         failures,
         bool(stop),
+        bool(savepoint),
         worker_id,
         None if term is None else (term, answer),
         error,
@@ -113,19 +130,19 @@ def to_task(row: tuple[Any, ...]) -> Task:
     )
 
 
-def retry_times_of(payload: Mapping[str, Any]) -> int:
-    """How many errors of its attempts a task survives; 0: there is only one attempt."""
-    return int(payload.get("retry_times", 0))
+def current_attempt(
+    claim_task: Any, claim_attempt: Any, status: ColumnElement[bool] | TextClause = ASSIGNED_TASK
+) -> tuple[Any, ...]:
+    """The guard of every write under a claim: its attempt is the current one, and has not ended.
+    `status`: the guard of a write that changes the status, too."""
+    return tasks.c.id == claim_task, tasks.c.attempt == claim_attempt, status
 
 
-def lost_workers_max_of(payload: Mapping[str, Any]) -> int:
-    """How many workers of a pipeline may be lost in a row; the last of them fails the pipeline."""
-    return int(payload.get("lost_workers_max", LOST_WORKERS_MAX))
-
-
-def current_attempt(claim_task: Any, claim_attempt: Any) -> tuple[Any, ...]:
-    """The guard of every write: this attempt is the current one, and it has not ended."""
-    return tasks.c.id == claim_task, tasks.c.attempt == claim_attempt, ASSIGNED_TASK
+def task_may_become(
+    target: TaskStatus, *, among: Collection[TaskStatus] | None = None
+) -> ColumnElement[bool]:
+    """The guard of every write of a status: the map leads to it from where the task is (S1)."""
+    return may_become(tasks.c.status, TRANSITIONS, target, among=among)
 
 
 _PLAN = PreparedStatement(
@@ -215,9 +232,10 @@ def lock(conn: Connection, ids: Collection[str]) -> None:
 
 
 def _finish(row: RowColumns) -> Update:
+    may_end = may_become_each(tasks.c.status, TRANSITIONS, row["to"], targets=ENDED, among=ASSIGNED)
     return (
         update(tasks)
-        .where(*current_attempt(row["task"], row["at"]))
+        .where(*current_attempt(row["task"], row["at"], may_end))
         .values(
             status=row["to"],
             error=row["because"],
@@ -252,10 +270,12 @@ class TaskEnd:
 
 def finish(conn: Connection, ends: Sequence[TaskEnd], *, now_ms: int) -> None:
     """Record how attempts ended. An attempt that is no longer the current one changes nothing,
-    and of two ends of one attempt the first counts."""
-    assert all(end.status in ENDED for end in ends)
+    and of two ends of one attempt the first counts. Raises IllegalTransition for what is no end."""
     first: dict[Claim, TaskEnd] = {}
     for end in ends:
+        if end.status not in ENDED:
+            held = " or ".join(sorted(ASSIGNED))
+            raise IllegalTransition("attempt", end.claim.execution, held, end.status)
         first.setdefault(end.claim, end)
     _FINISH.change(
         conn,
@@ -276,7 +296,9 @@ def finish(conn: Connection, ends: Sequence[TaskEnd], *, now_ms: int) -> None:
 
 _GIVE_BACK = PreparedStatement(
     update(tasks)
-    .where(*current_attempt(bindparam("task"), bindparam("at")))
+    .where(
+        *current_attempt(bindparam("task"), bindparam("at"), task_may_become(TaskStatus.PLANNED))
+    )
     .values(
         status=TaskStatus.PLANNED,
         worker_id=None,
@@ -312,8 +334,11 @@ def give_back(
 ) -> bool:
     """Let another worker claim the task. `unheard`: its worker never reported holding it.
 
-    One attempt can't be counted twice, because the guard lets only one write through.
+    One attempt can't be counted twice, because the guard lets only one write through. False: this
+    attempt is no longer the current one. Raises IllegalTransition for a task that nobody held when
+    it was read.
     """
+    check_transition("task", task.id, TRANSITIONS, task.status, TaskStatus.PLANNED)
     values = {
         "task": task.id,
         "at": task.attempt,
@@ -377,14 +402,20 @@ _LOCK_PIPELINES = PreparedStatement(
     .with_for_update()
 )
 _STOP = PreparedStatement(update(tasks).where(one_of(tasks.c.id, "ids")).values(stop=1))
+_SAVE = PreparedStatement(update(tasks).where(one_of(tasks.c.id, "ids")).values(savepoint=1))
+_UNCLAIMED = frozenset({TaskStatus.PLANNED})
 _FAIL_UNCLAIMED = PreparedStatement(
     update(tasks)
-    .where(tasks.c.id == bindparam("task"), PLANNED_TASK)
+    .where(tasks.c.id == bindparam("task"), task_may_become(TaskStatus.FAILED, among=_UNCLAIMED))
     .values(status=TaskStatus.FAILED, error=bindparam("because"), ended_at_ms=bindparam("now_ms"))
 )
 _CANCEL_UNCLAIMED = PreparedStatement(
     update(tasks)
-    .where(tasks.c.job_id == bindparam("job"), tasks.c.kind == TaskKind.PIPELINE, PLANNED_TASK)
+    .where(
+        tasks.c.job_id == bindparam("job"),
+        tasks.c.kind == TaskKind.PIPELINE,
+        task_may_become(TaskStatus.CANCELED, among=_UNCLAIMED),
+    )
     .values(status=TaskStatus.CANCELED, ended_at_ms=bindparam("now_ms"))
 )
 
@@ -400,9 +431,22 @@ def want_stop(conn: Connection, job_id: str) -> Sequence[str]:
     A task that nobody holds is marked, too: nobody can claim it any more, and `cancel_unclaimed`
     ends it.
     """
+    return _want(conn, job_id, _STOP)
+
+
+def want_savepoint(conn: Connection, job_id: str) -> Sequence[str]:
+    """Ask for the job's open pipeline tasks to end with a savepoint; return the workers that hold
+    one.
+
+    A task that nobody holds is still given to a worker: it may have an epoch to finish first.
+    """
+    return _want(conn, job_id, _SAVE)
+
+
+def _want(conn: Connection, job_id: str, mark: PreparedStatement) -> Sequence[str]:
     rows = _LOCK_PIPELINES.rows(conn, {"job": job_id})
     if rows:
-        _STOP.change(conn, {"ids": [task for task, _ in rows]})
+        mark.change(conn, {"ids": [task for task, _ in rows]})
     return [worker for _, worker in rows if worker is not None]
 
 
