@@ -13,7 +13,9 @@ from pathlib import Path
 import headrace
 
 PACKAGE = Path(headrace.__file__).parent
-FILES_MAX = 279
+# Without migrations: each schema change adds one for ever, none can be glued to another, and nobody
+# has to know them to find something.
+FILES_MAX = 268
 FILES_PER_ROOM_MAX = 25
 # Migrations are numbered on purpose: they are run in that order.
 NUMBERED = PACKAGE / "store" / "migrations" / "versions"
@@ -50,8 +52,11 @@ def test_no_public_class_name_is_defined_twice() -> None:
 
 
 def test_there_are_few_enough_files_to_be_known() -> None:
+    skipped = {"__pycache__", "versions"}
     files = [
-        path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+        path
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and not skipped & set(path.relative_to(PACKAGE).parts)
     ]
     assert len(files) <= FILES_MAX
     crowded = {

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 
 import pytest
 
+from headrace.model.groups import LAUNCH_TRANSITIONS
 from headrace.model.tables.settings import PROPERTIES, OptimizingSettings, Property
 from headrace.model.tables.status import (
+    PROCESS_TRANSITIONS,
+    TABLE_RELEASES,
+    TABLE_RESETS,
     TABLE_TRANSITIONS,
     ProcessStatus,
     TableStatus,
@@ -17,6 +22,7 @@ from tests.test_docs import ARROW, page
 
 PROPERTY_PAGE = "reference/table-properties"
 STATES_PAGE = "explanation/self-optimizing"
+MACHINES_PAGE = "explanation/state-machines"
 
 
 def written(value: object) -> str:
@@ -42,6 +48,36 @@ def test_the_diagram_of_table_states_shows_what_the_code_allows() -> None:
     allowed = {(str(old), str(new)) for old, news in TABLE_TRANSITIONS.items() for new in news}
 
     assert set(ARROW.findall(page(STATES_PAGE))) == allowed
+
+
+@pytest.mark.parametrize(
+    ("section", "words", "transitions"),
+    [
+        ("Table", "", TABLE_TRANSITIONS),
+        ("Table", ": its process has ended", TABLE_RELEASES),
+        ("Table", ": recovery", TABLE_RESETS),
+        ("Process", "", PROCESS_TRANSITIONS),
+        ("Resource", "", LAUNCH_TRANSITIONS),
+    ],
+)
+def test_the_diagrams_of_tables_and_groups_show_what_the_code_allows(
+    section: str, words: str, transitions: Mapping[str, Iterable[str]]
+) -> None:
+    text = page(MACHINES_PAGE).partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+    arrow = re.compile(rf"^    (\w+) --> (\w+){words}$", re.MULTILINE)
+    allowed = {(str(old), str(new)) for old, news in transitions.items() for new in news}
+
+    assert set(arrow.findall(text)) == allowed
+
+
+def test_no_arrow_of_a_table_has_other_words() -> None:
+    text = page(MACHINES_PAGE).partition("\n## Table\n")[2].partition("\n## ")[0]
+
+    assert set(re.findall(r" --> \w+(?:: (.*))?$", text, re.MULTILINE)) == {
+        "",
+        "its process has ended",
+        "recovery",
+    }
 
 
 @pytest.mark.req("T1")
