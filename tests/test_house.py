@@ -15,6 +15,8 @@ import pytest
 import headrace
 
 PACKAGE = Path(headrace.__file__).parent
+# Without migrations: each schema change adds one for ever, none can be glued to another, and nobody
+# has to know them to find something.
 FILES_MAX = 279
 FILES_PER_ROOM_MAX = 25
 # Migrations are numbered on purpose: they are run in that order.

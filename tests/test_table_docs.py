@@ -13,10 +13,11 @@ from headrace.model.tables.status import (
     TableStatus,
     decide_recovery,
 )
-from tests.test_docs import ARROW, page
+from tests.test_docs import page
 
 PROPERTY_PAGE = "reference/table-properties"
 STATES_PAGE = "explanation/self-optimizing"
+ARROW = re.compile(r"^    (\w+) --> (\w+)$", re.MULTILINE)
 
 
 def written(value: object) -> str:

@@ -21,8 +21,15 @@ from headrace.cli.main import app
 from headrace.jobfile.env import ENV
 from headrace.jobfile.options import Kind, Option, OptionSet
 from headrace.jobfile.registry import DECLARED
+from headrace.model.groups import LAUNCH_TRANSITIONS
 from headrace.model.jobs.epoch import CLEANUP_TRANSITIONS, EPOCH_TRANSITIONS
 from headrace.model.jobs.status import JOB_TRANSITIONS, PIPELINE_TRANSITIONS, RESTORABLE, JobStatus
+from headrace.model.tables.status import (
+    PROCESS_TRANSITIONS,
+    TABLE_RELEASES,
+    TABLE_RESETS,
+    TABLE_TRANSITIONS,
+)
 from headrace.model.task import TRANSITIONS
 from tools.tree import ROOT
 
@@ -56,6 +63,13 @@ def _machines() -> Mapping[str, list[str]]:
         "task": _arrows(TRANSITIONS),
         "epoch": _arrows(EPOCH_TRANSITIONS),
         "cleanup": _arrows(CLEANUP_TRANSITIONS),
+        "table": [
+            *_arrows(TABLE_TRANSITIONS),
+            *_arrows(TABLE_RELEASES, ": its process has ended"),
+            *_arrows(TABLE_RESETS, ": recovery"),
+        ],
+        "process": _arrows(PROCESS_TRANSITIONS),
+        "launch": _arrows(LAUNCH_TRANSITIONS),
     }
 
 

@@ -23,7 +23,17 @@ from headrace.containers.kubernetes.deployment import KubernetesDeployments
 from headrace.containers.local import local_workers, spark_workers
 from headrace.errors import BadSetting, NotFound
 from headrace.jobfile.hocon import Document, read_document
-from headrace.jobfile.syntax_tree import FilePlace, Node, Object, Problem, Scalar, describe
+from headrace.jobfile.syntax_tree import (
+    Array,
+    Concatenation,
+    FilePlace,
+    Node,
+    Object,
+    Problem,
+    Reference,
+    Scalar,
+    describe,
+)
 from headrace.jobfile.variables import substitute
 from headrace.model.text import hint
 
@@ -143,7 +153,7 @@ def _flat(block: Object, prefix: str, title: str) -> Iterator[tuple[str, str]]:
                 continue
             case Scalar():
                 yield prefix + key, _with_value(node, prefix + key, title)
-            case _:
+            case Array() | Reference() | Concatenation():
                 text = f"property {prefix + key!r} of {title} must be a text, and is"
                 raise Problem(node.place, f"{text} {describe(node)}")
 

@@ -36,6 +36,36 @@ class LaunchStep(StrEnum):
     FAILED = "FAILED"  # the container raised: it counts as an attempt (R4)
 
 
+# Within one launch. A launch is never intended a second time: whatever became of it, the next one
+# begins at INTENDED under a number of its own.
+LAUNCH_TRANSITIONS: Mapping[LaunchStep, frozenset[LaunchStep]] = {
+    LaunchStep.INTENDED: frozenset({LaunchStep.STARTED, LaunchStep.FAILED}),
+    # Its container knows nothing of it any more, and nobody starts it again (R6).
+    LaunchStep.STARTED: frozenset({LaunchStep.FAILED}),
+    # Its worker came up after all, or a start that was believed lost was answered.
+    LaunchStep.FAILED: frozenset({LaunchStep.STARTED}),
+}
+
+
+class ResourceNotice(StrEnum):
+    """What was last recorded and logged about a resource, so that it is logged once."""
+
+    GAVE_UP = "GAVE_UP"  # its last restart failed: it is released
+    NOT_NEEDED = "NOT_NEEDED"  # the floor that it was made for does without it: it is released
+    GROUP_REMOVED = "GROUP_REMOVED"  # it is released with its group
+    ISOLATED = "ISOLATED"  # left alone: its container is no longer configured (R7)
+    OPTED_OUT = "OPTED_OUT"  # left alone: its container starts it again itself (R6)
+    LEFT_TO_USER = "LEFT_TO_USER"  # left alone: its container leaves starting to users
+
+
+class ResourceErrorKind(StrEnum):
+    """What the error of a resource is about; recorded by whoever records the error."""
+
+    NOT_STARTED = "NOT_STARTED"  # why its latest start failed
+    ENDED = "ENDED"  # how its latest worker ended, or what keeps it from working
+    NOT_STOPPED = "NOT_STOPPED"  # why it could not be stopped; it is tried again
+
+
 @dataclass(frozen=True, slots=True)
 class KeepSetting:
     """The settings `optimizer-group.*`: how a group's floor is kept."""

@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field, JsonValue
 
 from headrace.model.jobs.epoch import COMMIT_DEADLINE_S
+from headrace.model.tables.evaluation import RuleUnit
 from headrace.protocol.messages import Json, Message
 
 TABLES_PER_EVALUATION_MAX = 50
@@ -127,6 +128,7 @@ class RuleReport(Message):
     measured: float
     threshold: float
     fired: bool
+    unit: RuleUnit | None = None  # None: its worker is older, and has the unit in the text
 
 
 class PartitionReport(Message):

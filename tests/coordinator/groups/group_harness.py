@@ -29,6 +29,7 @@ from headrace.store.groups.resources import Resource
 from headrace.store.tasks import workers
 from headrace.store.tasks.workers import Worker
 from tests.coordinator.leader_harness import LeaderHarness
+from tests.stores import given_group
 
 GRACE_S = 300
 GROUP = "g"
@@ -123,7 +124,7 @@ class GroupHarness:
         with writing(self.store) as conn:
             groups.add(conn, name, now_ms=self.desk.clock.wall_ms(), container="local")
             if values:
-                groups.change(conn, name, **values)
+                given_group(conn, name, **values)
 
     def resource(self, name: str = "r1", *, container: str = "local", threads: int = 4) -> str:
         with writing(self.store) as conn:

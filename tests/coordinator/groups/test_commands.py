@@ -16,6 +16,7 @@ from headrace.store.groups import groups
 from headrace.store.tasks import workers
 from tests.coordinator.groups.group_harness import GRACE_S, GROUP, FakeContainer, GroupHarness
 from tests.coordinator.leader_harness import LeaderHarness
+from tests.stores import given_group
 
 NEW = NewGroup(GROUP, "local", 8, 2048, "balanced", {"spark-conf.spark.x": "1"})
 
@@ -128,7 +129,7 @@ def test_a_property_that_a_container_knew_once_is_no_reason_to_refuse_another_ch
 ) -> None:
     commands.create(NEW)
     with writing(desk.store) as conn:
-        groups.change(conn, GROUP, properties={"unknown": "x"})
+        given_group(conn, GROUP, properties={"unknown": "x"})
 
     assert commands.change(GROUP, GroupChange(min_parallelism=1)).min_parallelism == 1
     assert commands.change(GROUP, GroupChange(properties={"unknown": None})).properties == {}

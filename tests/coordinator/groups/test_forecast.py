@@ -45,6 +45,8 @@ RESOURCE = Resource(
     orphaned_since_ms=NOW - 7 * MINUTE,
     attempts=1,
     told=None,
+    notice=None,
+    error_kind=None,
     error=None,
 )
 WORKER = Worker("w1", GROUP, 4, 1, "0", "host", 1, "app", NOW, NOW, "r1", 2)

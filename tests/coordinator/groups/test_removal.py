@@ -23,6 +23,7 @@ from headrace.store.tasks import claims, workers
 from tests.containers.kubernetes.fake_kubernetes import FakeKubernetes, refusal
 from tests.coordinator.groups.group_harness import GRACE_S, GROUP, FakeContainer, GroupHarness
 from tests.coordinator.leader_harness import LeaderHarness
+from tests.stores import given_resource
 
 
 @pytest.mark.req("R3")
@@ -117,7 +118,9 @@ def test_how_a_worker_ended_is_not_taken_for_a_stop_that_was_refused(
     care.resource()
     care.look()
     with writing(care.store) as conn:
-        resources.note(conn, care.there(), error="exit code 137, Killed", wanted_released=1)
+        given_resource(
+            conn, "r1", error="exit code 137, Killed", error_kind="ENDED", wanted_released=1
+        )
 
     told, _ = said_of(care, caplog)
 

@@ -21,6 +21,7 @@ from headrace.store.tasks import claims
 from tests.coordinator.groups.group_harness import GRACE_S, GROUP, FakeContainer, GroupHarness, lost
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.fakes import FakeClock
+from tests.stores import given_resource
 
 DAY_S = 86_400
 YEAR_MS = 365 * DAY_S * 1000
@@ -83,7 +84,7 @@ def test_a_leader_whose_clock_was_far_ahead_delays_a_restart_by_no_more_than_a_g
     lost(care)
     ahead_ms = care.desk.clock.wall_ms() + YEAR_MS
     with writing(care.store) as conn:
-        resources.note(conn, care.there(), orphaned_since_ms=ahead_ms, launched_at_ms=ahead_ms)
+        given_resource(conn, care.there().id, orphaned_since_ms=ahead_ms, launched_at_ms=ahead_ms)
 
     care.looks(seconds=GRACE_S * 2)
 
@@ -99,7 +100,7 @@ def test_a_clock_that_is_a_little_behind_takes_nobody_for_lost_and_asks_for_noth
     [asked] = care.all()
     ahead_ms = care.desk.clock.wall_ms() + GRACE_S * 500
     with writing(care.store) as conn:
-        resources.note(conn, asked, orphaned_since_ms=ahead_ms, launched_at_ms=ahead_ms)
+        given_resource(conn, asked.id, orphaned_since_ms=ahead_ms, launched_at_ms=ahead_ms)
 
     care.looks(seconds=GRACE_S)
 

@@ -21,6 +21,7 @@ from headrace.store.tables.schema import processes as process_rows
 from headrace.store.tasks import tasks
 from headrace.store.tasks.schema import tasks as task_rows
 from headrace.store.tasks.tasks import OfTable, Task
+from tests.stores import given_table
 
 CATALOG = "headrace"
 UUID = "u-1"
@@ -121,7 +122,7 @@ class LakeRows:
             if commit is not None:
                 task = f"{id_}-commit-1"
                 self._task(conn, task, TaskKind.COMMIT, commit, OfTable(table_id, id_))
-                processes.change(conn, id_, commit_task=task)
+                processes.note_commit_task(conn, id_, task)
         return id_
 
     def task(self, task_id: str, kind: TaskKind, status: TaskStatus, of: OfTable) -> None:
@@ -155,7 +156,7 @@ class LakeRows:
 
     def name_process(self, table_id: str, process_id: str) -> None:
         with writing(self._store) as conn:
-            stored_tables.change(conn, table_id, process_id=process_id)
+            given_table(conn, table_id, process_id=process_id)
 
     def read(self, table_id: str) -> LakeTable:
         with reading(self._store) as conn:

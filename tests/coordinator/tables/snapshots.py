@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headrace.coordinator.tables.obstacles import Slots, TableSnapshot
+from headrace.model.tables.evaluation import RuleUnit
 from headrace.model.tables.status import OptimizingType, ProcessStatus, TableStatus
 from headrace.protocol.tables import PartitionReport, Pending, RuleReport, Summary
 from headrace.store.tables.catalogs import Catalog
@@ -30,7 +31,8 @@ RULE = RuleReport(
 WAITED = RuleReport(
     type="FULL",
     name="self-optimizing.full.trigger.interval",
-    said="milliseconds since the last full, with 3 delete files or files to merge",
+    unit=RuleUnit.MILLISECONDS,
+    said="time since the last full, with 3 delete files or files to merge",
     measured=0,
     threshold=-1,
     fired=False,
@@ -40,7 +42,8 @@ WAITED = RuleReport(
 UNDERSIZED = RuleReport(
     type="MAJOR",
     name="self-optimizing.target-size",
-    said="bytes in undersized files, whose two smallest (9 bytes) must fit into one",
+    unit=RuleUnit.BYTES,
+    said="data in undersized files, whose two smallest (9 bytes) must fit into one",
     measured=130_000_000,
     threshold=134_217_728,
     fired=False,
@@ -105,6 +108,7 @@ def table(status: TableStatus = TableStatus.IDLE, **changed: object) -> LakeTabl
         not_before_ms=0,
         failures=0,
         error=None,
+        error_kind=None,
         uuid="u",
         pointer="p",
         snapshot=1,

@@ -27,6 +27,7 @@ from headrace.store.tasks.schema import tasks as task_rows
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.specs import failed, succeeded
 from tests.coordinator.tables.lake_rows import UUID, LakeRows
+from tests.stores import given_table
 
 MINUTE_S = 60.0
 CONTROL_SLOTS = 4
@@ -95,7 +96,7 @@ class TableHarness:
 
     def change(self, table_id: str, **values: Any) -> None:
         with writing(self.desk.store) as conn:
-            stored_tables.change(conn, table_id, **values)
+            given_table(conn, table_id, **values)
 
     def tasks(self, kind: TaskKind) -> Sequence[Mapping[str, Any]]:
         wanted = select(task_rows).where(task_rows.c.kind == kind).order_by(task_rows.c.id)

@@ -20,6 +20,7 @@ from headrace.store.tables.catalogs import NewCatalog
 from headrace.store.tables.schema import catalogs as catalog_rows
 from tests.coordinator.tables.lake_rows import LakeRows
 from tests.fakes import FakeClock
+from tests.stores import given_catalog
 
 SECRET = "hush-4711"
 
@@ -199,7 +200,7 @@ def test_a_refresh_has_a_catalog_looked_into_now_once(
     commands: TableCommands, store: Engine, clock: FakeClock
 ) -> None:
     with writing(store) as conn:
-        catalogs.change(conn, "headrace", due_at_ms=clock.wall_ms() + 60_000, failures=3)
+        given_catalog(conn, "headrace", due_at_ms=clock.wall_ms() + 60_000, failures=3)
 
     found, changed = commands.catalogs.refresh("headrace")
 
@@ -207,7 +208,7 @@ def test_a_refresh_has_a_catalog_looked_into_now_once(
     assert commands.catalogs.refresh("headrace") == (found, False)
     with writing(store) as conn:
         later_ms = clock.wall_ms() + 60_000
-        catalogs.change(conn, "headrace", due_at_ms=later_ms, task_id="a-look")
+        given_catalog(conn, "headrace", due_at_ms=later_ms, task_id="a-look")
     under_way, changed = commands.catalogs.refresh("headrace")
     assert (under_way.due_at_ms, changed) == (later_ms, False)
 

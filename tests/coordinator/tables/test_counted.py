@@ -8,10 +8,10 @@ from headrace.coordinator.tables import tasks
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskKind, TaskStatus
 from headrace.store.core.engine import writing
-from headrace.store.tables import lake_tables
 from headrace.store.tasks.tasks import OfTable
 from tests.coordinator.tables.lake_rows import a_plan, rewritten
 from tests.coordinator.tables.process_harness import ProcessHarness
+from tests.stores import given_table
 
 T, P, S = TableStatus, ProcessStatus, TaskStatus
 POISON = "f-3-0.parquet"  # of bin 3
@@ -24,7 +24,7 @@ def test_a_commit_found_later_counts_only_the_bins_that_are_in_it(
 ) -> None:
     process = bench.plan()
     with writing(bench.desk.store) as conn:
-        lake_tables.change(conn, bench.table, file_failures={POISON: 2})
+        given_table(conn, bench.table, file_failures={POISON: 2})
     bench.rewrite()
     bench.restart()
 
@@ -84,7 +84,7 @@ def test_a_reset_takes_no_evaluation_away_from_other_tables(bench: ProcessHarnes
     bench.rewrite()
     bench.lakes.task("evaluation", TaskKind.EVALUATE, S.ACKED, OfTable())
     with writing(bench.desk.store) as conn:
-        lake_tables.change(conn, bench.table, task_id="evaluation")
+        given_table(conn, bench.table, task_id="evaluation")
 
     bench.restart()
 

@@ -18,10 +18,11 @@ from headrace.model.task import TaskKind, TaskStatus
 from headrace.protocol.messages import Assignment
 from headrace.protocol.tables import Discovered
 from headrace.store.core.engine import reading, writing
-from headrace.store.tables import catalogs, lake_tables
+from headrace.store.tables import catalogs, table_changes
 from headrace.store.tables.catalogs import NewCatalog
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.tables.table_harness import TableHarness
+from tests.stores import given_catalog
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def test_a_catalog_that_is_away_shows_why_changes_no_table_and_is_asked_later_an
 
 def test_a_discovery_that_vanished_is_made_again(rounds: TableHarness) -> None:
     with writing(rounds.desk.store) as conn:
-        catalogs.change(conn, "headrace", task_id="nobody-knows-it")
+        given_catalog(conn, "headrace", task_id="nobody-knows-it")
 
     rounds.run(rounds.catalogs)
     rounds.run(rounds.catalogs)
@@ -201,7 +202,7 @@ def test_a_removed_catalog_goes_with_its_tables_and_its_secrets(rounds: TableHar
     process = rounds.lakes.process(table)
     kept = rounds.lakes.table("kept")
     with writing(rounds.desk.store) as conn:
-        catalogs.change(conn, "lake", wanted_removed=1)
+        given_catalog(conn, "lake", wanted_removed=1)
 
     rounds.run(rounds.catalogs)
 
@@ -219,14 +220,14 @@ def test_a_table_that_can_not_be_dropped_keeps_no_other(
 ) -> None:
     broken = rounds.lakes.table("broken")
     rounds.lakes.table("sound")
-    really = lake_tables.drop
+    really = table_changes.drop
 
     def drop(conn: Connection, table_id: str) -> None:
         if table_id == broken:
             raise RuntimeError("the store plays tricks")
         really(conn, table_id)
 
-    monkeypatch.setattr(lake_tables, "drop", drop)
+    monkeypatch.setattr(table_changes, "drop", drop)
     found(rounds, {"db": ("new",)})
 
     assert rounds.identifiers() == ["headrace.db.broken", "headrace.db.new"]

@@ -12,8 +12,9 @@ from headrace.model.tables.status import TableStatus
 from headrace.model.task import TaskKind
 from headrace.protocol.tables import TABLES_PER_EVALUATION_MAX, EvaluatedTable, EvaluationResult
 from headrace.store.core.engine import writing
-from headrace.store.tables import catalogs, lake_tables, table_tasks
+from headrace.store.tables import catalogs, table_changes, table_tasks
 from headrace.store.tables.catalogs import NewCatalog
+from headrace.store.tables.lake_tables import LakeTable
 from headrace.store.tasks import tasks
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.tables.table_harness import (
@@ -23,6 +24,7 @@ from tests.coordinator.tables.table_harness import (
     looked,
     pending,
 )
+from tests.stores import given_catalog
 
 IDLE, PENDING = TableStatus.IDLE, TableStatus.PENDING
 
@@ -155,14 +157,14 @@ def test_a_table_whose_result_can_not_be_applied_stops_none(
     rounds: TableHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken, silent, sound = due(rounds, "a"), due(rounds, "b"), due(rounds, "c")
-    really = lake_tables.move
+    really = table_changes.await_turn
 
-    def move(conn: Connection, table: Any, *args: Any, **values: Any) -> bool:
+    def await_turn(conn: Connection, table: LakeTable, *, now_ms: int) -> bool:
         if table.id == broken:
             raise RuntimeError("the store plays tricks")
-        return really(conn, table, *args, **values)
+        return really(conn, table, now_ms=now_ms)
 
-    monkeypatch.setattr(lake_tables, "move", move)
+    monkeypatch.setattr(table_changes, "await_turn", await_turn)
     told = (looked(broken, pending=pending()), looked(sound, pending=pending()))
     rounds.evaluate(*told)
 
@@ -196,7 +198,7 @@ def test_a_catalog_that_is_away_is_told_so_and_its_tables_are_only_postponed(
 def test_a_catalog_that_is_being_removed_is_not_evaluated(rounds: TableHarness) -> None:
     due(rounds)
     with writing(rounds.desk.store) as conn:
-        catalogs.change(conn, "headrace", wanted_removed=1)
+        given_catalog(conn, "headrace", wanted_removed=1)
 
     assert not rounds.run(rounds.evaluations).done
 
@@ -206,7 +208,7 @@ def test_a_table_that_was_dropped_meanwhile_is_not_missed(rounds: TableHarness) 
     rounds.run(rounds.evaluations)
     [given] = rounds.given()
     with writing(rounds.desk.store) as conn:
-        lake_tables.drop(conn, gone)
+        table_changes.drop(conn, gone)
 
     rounds.succeed(given, EvaluationResult(tables=(looked(gone), looked(there, pending=pending()))))
 

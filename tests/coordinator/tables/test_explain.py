@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.coordinator.tables.evaluation import NOT_EVALUATED
 from headrace.coordinator.tables.explain import explain
 from headrace.coordinator.tables.obstacles import (
     Finding,
@@ -18,7 +17,7 @@ from headrace.coordinator.tables.obstacles import (
     UnderWay,
 )
 from headrace.model.tables.schedule import SchedulingPolicy
-from headrace.model.tables.status import OptimizingType, ProcessStatus, TableStatus
+from headrace.model.tables.status import OptimizingType, ProcessStatus, TableErrorKind, TableStatus
 from headrace.model.task import TaskKind
 from headrace.store.tables.lake_tables import Blocker
 from tests.coordinator.tables.snapshots import (
@@ -114,7 +113,13 @@ HOLDS_IT: Sequence[tuple[str, TableSnapshot, str, FindingVerdict, str]] = [
     ),
     (
         "failures",
-        standing(table(failures=1, error=f"{NOT_EVALUATED}no metadata")),
+        standing(
+            table(
+                failures=1,
+                error="it can't be evaluated: no metadata",
+                error_kind=TableErrorKind.EVALUATION,
+            )
+        ),
         "the last 1 try failed: it can't be evaluated: no metadata; it is tried again in 30 s",
         FindingVerdict.HOLDS,
         "mend the reason",

@@ -9,11 +9,12 @@ from headrace.coordinator.tables.commands import TableCommands
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskKind, TaskStatus
 from headrace.store.core.engine import writing
-from headrace.store.tables import lake_tables, processes
+from headrace.store.tables import processes
 from headrace.store.tasks import workers
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.tables.process_harness import WORKER, ProcessHarness
 from tests.coordinator.tables.table_harness import TableHarness, looked
+from tests.stores import given_table
 
 T, S = TableStatus, TaskStatus
 OTHER = "w-other"
@@ -30,7 +31,7 @@ def move(bench: ProcessHarness) -> None:
     no_worker(bench.desk, WORKER)
     bench.desk.register(OTHER, group="other", control_slots=4)
     with writing(bench.desk.store) as conn:
-        lake_tables.change(conn, bench.table, group_name="other")
+        given_table(conn, bench.table, group_name="other")
 
 
 def test_a_catalog_is_looked_into_by_its_new_group(desk: LeaderHarness) -> None:
@@ -83,7 +84,7 @@ def test_a_plan_that_somebody_makes_is_waited_for(bench: ProcessHarness) -> None
     bench.begin()
     bench.take_one(TaskKind.PLAN)
     with writing(bench.desk.store) as conn:
-        lake_tables.change(conn, bench.table, group_name="other")
+        given_table(conn, bench.table, group_name="other")
 
     bench.look()
 

@@ -21,13 +21,14 @@ from headrace.model.tables.status import OptimizingType, TableStatus
 from headrace.model.task import TaskKind, TaskStatus
 from headrace.store.core.engine import reading, writing
 from headrace.store.groups import groups
-from headrace.store.tables import catalogs, processes
 from headrace.store.tables import lake_tables as stored_tables
+from headrace.store.tables import processes, table_changes
 from headrace.store.tables.schema import lake_tables
 from headrace.store.tasks.schema import tasks as task_rows
 from headrace.store.tasks.tasks import OfTable
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.tables.table_harness import TableHarness
+from tests.stores import given_catalog, given_group
 
 IDLE, PENDING, PLANNING = TableStatus.IDLE, TableStatus.PENDING, TableStatus.PLANNING
 SLOTS = 4
@@ -154,7 +155,7 @@ def test_a_blocked_table_is_planned_when_its_blocker_expires(rounds: TableHarnes
 def test_tables_of_a_catalog_that_is_being_removed_are_not_planned(rounds: TableHarness) -> None:
     waiting(rounds, "t")
     with writing(rounds.desk.store) as conn:
-        catalogs.change(conn, "headrace", wanted_removed=1)
+        given_catalog(conn, "headrace", wanted_removed=1)
 
     assert not rounds.run(rounds.turns).done
 
@@ -246,7 +247,7 @@ def test_a_group_that_has_a_policy_uses_its_own(rounds: TableHarness) -> None:
     assert ranks(rounds, SchedulingPolicy.BALANCED, gains, *older)[0] == (4, 4)
     with writing(rounds.desk.store) as conn:
         groups.add(conn, "default", now_ms=1)
-        groups.change(conn, "default", policy=SchedulingPolicy.BENEFIT)
+        given_group(conn, "default", policy=SchedulingPolicy.BENEFIT)
         assert policy_of(conn, "default", otherwise=SchedulingPolicy.QUOTA) == "benefit"
         assert policy_of(conn, "other", otherwise=SchedulingPolicy.QUOTA) == "quota"
 
@@ -276,9 +277,7 @@ def begun_at(rounds: TableHarness, policy: SchedulingPolicy, rivals: int, *, old
             for table_id in planned(rounds) - {victim}:
                 table = stored_tables.get(conn, table_id)
                 assert table is not None
-                stored_tables.move(
-                    conn, table, PENDING, now_ms=1, pending_since_ms=rounds.clock.wall_ms()
-                )
+                table_changes.await_turn(conn, table, now_ms=rounds.clock.wall_ms())
             conn.execute(delete(task_rows))
         rounds.advance(0.001)
     return begun

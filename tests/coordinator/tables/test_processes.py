@@ -14,10 +14,11 @@ from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskKind, TaskStatus
 from headrace.store.core.engine import reading, writing
 from headrace.store.core.transactions import fenced
-from headrace.store.tables import lake_tables, processes
+from headrace.store.tables import lake_tables, processes, table_changes
 from headrace.store.tables.schema import processes as process_rows
 from tests.coordinator.tables.lake_rows import PENDING, SNAPSHOT, a_plan, rewritten
 from tests.coordinator.tables.process_harness import NEW_SNAPSHOT, WORKER, ProcessHarness
+from tests.stores import given_table
 
 T, P, S, K = TableStatus, ProcessStatus, TaskStatus, TaskKind
 
@@ -180,7 +181,7 @@ def test_a_busy_table_does_not_rest_for_hours_because_others_were_faster(
     bench: ProcessHarness,
 ) -> None:
     with writing(bench.desk.store) as conn:
-        lake_tables.change(conn, bench.table, failures=9)
+        given_table(conn, bench.table, failures=9)
     bench.plan()
     bench.rewrite()
 
@@ -210,12 +211,12 @@ def test_ordinary_code_can_not_take_a_table_out_of_a_running_process(bench: Proc
         fenced(bench.desk.store, bench.desk.term) as conn,
         pytest.raises(IllegalTransition),
     ):
-        lake_tables.move(conn, table, T.IDLE, now_ms=1)
+        table_changes.rest(conn, table, now_ms=1)
     with (
         fenced(bench.desk.store, bench.desk.term) as conn,
         pytest.raises(IllegalTransition),
     ):
-        lake_tables.release(conn, table, P.RUNNING, now_ms=1)
+        table_changes.release(conn, table, P.RUNNING, now_ms=1)
 
     assert bench.status().status is T.MINOR_OPTIMIZING
 
@@ -244,7 +245,7 @@ def test_switching_optimizing_off_closes_the_process(
 ) -> None:
     process = bench.plan()
     with writing(bench.desk.store) as conn:
-        lake_tables.change(conn, bench.table, **off)
+        given_table(conn, bench.table, **off)
 
     bench.look()
 
@@ -298,7 +299,7 @@ def test_files_that_fail_too_often_are_named_and_their_table_backs_off(
         waits.append(table.not_before_ms - bench.desk.clock.wall_ms())
         bench.desk.clock.advance(60)
         with writing(bench.desk.store) as conn:
-            lake_tables.move(conn, table, T.PENDING, now_ms=1)
+            table_changes.await_turn(conn, table, now_ms=1)
 
     assert bench.lakes.column(bench.table, "file_failures") == {"f-1-2.parquet": FILE_FAILURES_MAX}
     assert waits == sorted(set(waits)), "each time it rests longer"

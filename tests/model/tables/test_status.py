@@ -10,15 +10,20 @@ from headrace.model.tables.status import (
     PROCESS_ENDED,
     PROCESS_TRANSITIONS,
     PROCESSING,
+    TABLE_RELEASES,
+    TABLE_RESETS,
     TABLE_TRANSITIONS,
     NextStep,
     OptimizingType,
     ProcessStatus,
+    Recovery,
     TableStatus,
     check_process_transition,
+    check_table_release,
+    check_table_reset,
     check_table_transition,
     next_step,
-    released,
+    recover,
 )
 from headrace.model.task import TaskStatus
 
@@ -27,7 +32,7 @@ P = ProcessStatus
 
 
 def test_every_status_has_its_ways_out() -> None:
-    assert set(TABLE_TRANSITIONS) == set(T)
+    assert set(TABLE_TRANSITIONS) == set(TABLE_RELEASES) == set(TABLE_RESETS) == set(T)
     assert set(PROCESS_TRANSITIONS) == set(P)
     assert all(not PROCESS_TRANSITIONS[status] for status in PROCESS_ENDED)
 
@@ -38,8 +43,8 @@ def test_a_table_goes_round() -> None:
     for kind in OptimizingType:
         check_table_transition("t", T.PLANNING, kind.status)
         check_table_transition("t", kind.status, T.COMMITTING)
-        assert released("t", kind.status, P.FAILED) is T.IDLE
-    assert released("t", T.COMMITTING, P.SUCCESS) is T.IDLE
+        check_table_release("t", kind.status, T.IDLE, process=P.FAILED)
+    check_table_release("t", T.COMMITTING, T.IDLE, process=P.SUCCESS)
 
 
 def test_the_strongest_type_has_the_last_word() -> None:
@@ -58,13 +63,13 @@ def test_no_ordinary_step_takes_a_table_out_of_a_running_process(current: TableS
             with pytest.raises(IllegalTransition, match=f"table 't' is {current} and can not"):
                 check_table_transition("t", current, target)
     with pytest.raises(IllegalTransition):
-        released("t", current, P.RUNNING)
+        check_table_release("t", current, T.IDLE, process=P.RUNNING)
 
 
 @pytest.mark.parametrize("current", sorted(set(T) - PROCESSING))
 def test_a_table_without_a_process_has_none_to_be_released_from(current: TableStatus) -> None:
     with pytest.raises(IllegalTransition):
-        released("t", current, P.SUCCESS)
+        check_table_release("t", current, T.IDLE, process=P.SUCCESS)
 
 
 @pytest.mark.parametrize("current", sorted(PROCESS_ENDED))
@@ -73,6 +78,18 @@ def test_a_process_ends_once(current: ProcessStatus) -> None:
     for target in P:
         with pytest.raises(IllegalTransition):
             check_process_transition("p", current, target)
+
+
+@pytest.mark.req("T1", "T8")
+@pytest.mark.parametrize("current", T)
+def test_the_map_of_resets_is_what_recovery_decides(current: TableStatus) -> None:
+    decided = {recover(process, current) for process in (None, *P)}
+    resets = {each.table for each in decided if each.recovery is Recovery.RESET}
+
+    assert resets == TABLE_RESETS[current]
+    for target in set(T) - TABLE_RESETS[current]:
+        with pytest.raises(IllegalTransition):
+            check_table_reset("t", current, target)
 
 
 S, F, C, A, W = (

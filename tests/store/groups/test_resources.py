@@ -7,7 +7,7 @@ from dataclasses import fields
 import pytest
 from sqlalchemy import Connection, Engine
 
-from headrace.model.groups import LaunchStep
+from headrace.model.groups import LaunchStep, ResourceErrorKind, ResourceNotice
 from headrace.store.core.engine import reading, writing
 from headrace.store.groups import groups, resources
 from headrace.store.groups.resources import Resource
@@ -29,7 +29,9 @@ WHOLE = Resource(
     orphaned_since_ms=14,
     attempts=2,
     told="gave up",
+    notice=ResourceNotice.GAVE_UP,
     error="exit code 137",
+    error_kind=ResourceErrorKind.ENDED,
 )
 
 
@@ -49,11 +51,12 @@ def kept(store: Engine) -> None:
             now_ms=11,
         )
         resources.started(conn, there(conn), {"pid": "39"}, now_ms=12)
-        resources.note(conn, there(conn), orphaned_since_ms=14)
+        resources.note_orphaned(conn, there(conn), now_ms=14)
         for attempt in (1, 2):
             resources.intend(conn, there(conn), attempts=attempt, now_ms=attempt)
         resources.started(conn, there(conn), {"pid": "41"}, now_ms=13)
-        resources.note(conn, there(conn), wanted_released=1, told=WHOLE.told, error=WHOLE.error)
+        resources.note_error(conn, there(conn), ResourceErrorKind.ENDED, "exit code 137")
+        resources.release(conn, there(conn), ResourceNotice.GAVE_UP, told="gave up")
 
 
 def there(conn: Connection) -> Resource:

@@ -75,6 +75,10 @@ def _next(view: TableView, now_ms: int) -> str:
         return "nothing: switched off"
     if view.failures and view.not_before_ms > now_ms:
         return f"tried again in {span(view.not_before_ms - now_ms)}: {_short(view.error)}"
+    return _step_after(view, now_ms)
+
+
+def _step_after(view: TableView, now_ms: int) -> str:
     match view.status:
         case TableStatus.IDLE:
             away = view.due_at_ms - now_ms
@@ -83,10 +87,16 @@ def _next(view: TableView, now_ms: int) -> str:
             return "planned in its turn"
         case TableStatus.PLANNING:
             return "rewritten"
+        case (
+            TableStatus.MINOR_OPTIMIZING
+            | TableStatus.MAJOR_OPTIMIZING
+            | TableStatus.FULL_OPTIMIZING
+        ):
+            return "committed"
         case TableStatus.COMMITTING:
             return "done"
-        case _:
-            return "committed"
+        case _:  # a status of a newer coordinator
+            return ""
 
 
 def processes_table(views: Sequence[ProcessView], *, now_ms: int) -> Table:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlalchemy import Connection, Engine
 
@@ -31,7 +31,7 @@ from headrace.store.groups import groups, resources
 from headrace.store.groups.groups import EXTERNAL, Group
 from headrace.store.groups.resources import Resource
 from headrace.store.lookups import GroupUsers
-from headrace.store.tables import lake_tables
+from headrace.store.tables import table_changes
 from headrace.store.tasks import workers
 from headrace.store.tasks.workers import Worker
 
@@ -125,12 +125,18 @@ class GroupCommands:
 
         def work(conn: Connection) -> Group:
             before = _locked(conn, name)
-            values = self._changed(before, change)
-            if values:
-                groups.change(conn, name, **values)
-                if table_defaults(known_group(conn, name).properties) != table_defaults(
-                    before.properties
-                ):
+            after = self._changed(before, change)
+            if after != before:
+                groups.configure(
+                    conn,
+                    name,
+                    container=after.container,
+                    min_parallelism=after.min_parallelism,
+                    memory_mb=after.memory_mb,
+                    policy=after.policy,
+                    properties=after.properties,
+                )
+                if table_defaults(after.properties) != table_defaults(before.properties):
                     self._evaluate_again(conn, name)
                 # A person asked for it now: the back-off after failures is skipped.
                 groups.note_keeping(conn, name, Keeping())
@@ -139,7 +145,8 @@ class GroupCommands:
 
         return in_tx(self._engine, work, stop=self._stopping)
 
-    def _changed(self, before: Group, change: GroupChange) -> dict[str, object]:
+    def _changed(self, before: Group, change: GroupChange) -> Group:
+        """The group as it is wanted, checked."""
         name = before.name
         merged = {**before.properties, **change.properties}
         properties = {key: value for key, value in merged.items() if value is not None}
@@ -157,14 +164,14 @@ class GroupCommands:
         old_place, new_place = (before.container, before.memory_mb), (container, memory_mb)
         if old_place != new_place or properties != before.properties:
             self._check_properties(name, container, properties, memory_mb)
-        after: dict[str, object] = {
-            "container": container,
-            "min_parallelism": floor,
-            "memory_mb": memory_mb,
-            "policy": policy,
-            "properties": properties,
-        }
-        return {key: value for key, value in after.items() if value != getattr(before, key)}
+        return replace(
+            before,
+            container=container,
+            min_parallelism=floor,
+            memory_mb=memory_mb,
+            policy=policy,
+            properties=properties,
+        )
 
     def scale(self, name: str, threads: int, *, key: str | None = None) -> Resource:
         """Request a further resource. `key` becomes its id, so that a request repeated with the
@@ -211,7 +218,7 @@ class GroupCommands:
             users = lookups.users_of(conn, name)
             if users and not force and not group.wanted_removed:
                 raise in_use(name, users)
-            groups.change(conn, name, wanted_removed=1)
+            groups.want_removed(conn, name)
             if table_defaults(group.properties):
                 self._evaluate_again(conn, name)
             notifications.notify(conn)
@@ -259,7 +266,7 @@ class GroupCommands:
     def _evaluate_again(self, conn: Connection, name: str) -> None:
         """The tables of the group have other defaults from now on: have them evaluated."""
         at_once_ms = leases.at_once_ms(conn, now_ms=self._clock.wall_ms())
-        lake_tables.evaluate_again(conn, group=name, now_ms=at_once_ms)
+        table_changes.evaluate_again(conn, group=name, now_ms=at_once_ms)
 
     def _check_properties(
         self, name: str, container: str, properties: Mapping[str, str], memory_mb: int

@@ -20,7 +20,7 @@ from enum import StrEnum
 
 from headrace.clock import Clock
 from headrace.containers.container import LaunchState, LaunchStatus
-from headrace.coordinator.groups.snapshot import NOT_STOPPED, START_MAX_MS
+from headrace.coordinator.groups.snapshot import START_MAX_MS
 from headrace.errors import HeadraceError
 from headrace.model.text import redacted_to
 from headrace.store.groups.resources import Resource
@@ -172,7 +172,7 @@ def reason_of(error: Exception) -> str:
 
 
 def why_not_stopped(error: Exception) -> str:
-    return f"{NOT_STOPPED}: {reason_of(error)}"
+    return f"could not be stopped: {reason_of(error)}"
 
 
 def end_of(status: LaunchStatus) -> str:

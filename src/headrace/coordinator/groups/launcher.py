@@ -40,7 +40,7 @@ from headrace.coordinator.groups.container_calls import (
 )
 from headrace.coordinator.groups.snapshot import DRAIN_MAX_MS, is_given_up
 from headrace.errors import Fenced, HeadraceError, Unavailable
-from headrace.model.groups import LaunchStep
+from headrace.model.groups import LaunchStep, ResourceErrorKind
 from headrace.seams import seam
 from headrace.store.core.engine import reading
 from headrace.store.core.transactions import Term, fenced
@@ -104,7 +104,7 @@ class Launcher:
         if waiting:
             with fenced(self._engine, self._term) as conn:
                 for each in waiting:
-                    resources.note(conn, each, launched_at_ms=now_ms)
+                    resources.note_start_waits(conn, each, now_ms=now_ms)
 
     def _do(self, resource: Resource, what: CallKind) -> None:
         if not self._trusted():
@@ -163,17 +163,23 @@ class Launcher:
         it."""
         now_ms = self._clock.wall_ms()
         try:
-            return self._write(
+            if self._write(
                 lambda conn: resources.started(conn, resource, launched.properties, now_ms=now_ms)
-            )
+            ):
+                return True
         except Fenced:
             # The new leader finds the same intent, repeats the start and learns what we started.
             # But it may have been asked to release the resource, and have been faster.
-            with reading(self._engine) as conn:
-                known = resources.get(conn, resource.id)
-            if known is not None and known.launch == resource.launch:
+            if self._is_known(resource):
                 raise
             return False
+        return self._is_known(resource)  # it is recorded: the start was answered twice
+
+    def _is_known(self, resource: Resource) -> bool:
+        """Whether there is a record that has this launch."""
+        with reading(self._engine) as conn:
+            known = resources.get(conn, resource.id)
+        return known is not None and known.launch == resource.launch
 
     def _end_unknown(self, container: WorkerContainer, launch: Launch) -> None:
         """End what was just started for a record that is gone; this is tried only once."""
@@ -189,9 +195,9 @@ class Launcher:
     def _failed(self, container: WorkerContainer, resource: Resource, error: Exception) -> None:
         self._failures.report("launch failed", resource, error)
         self._metrics.launch_failures.inc()
-        reason = reason_of(error)
+        reason, not_started = reason_of(error), ResourceErrorKind.NOT_STARTED
         if container.supports.restart:
-            self._write(lambda conn: resources.failed(conn, resource, reason))
+            self._write(lambda conn: resources.failed(conn, resource, not_started, reason))
             return
         # A container heals only what exists, and nobody restarts this (R6): repeat the start.
         if isinstance(error, Withdrawn):  # needs a new number; the reason is recorded
@@ -200,7 +206,7 @@ class Launcher:
                 lambda conn: resources.intend(conn, resource, attempts=tried, now_ms=now_ms)
             )
             return
-        self._write(lambda conn: resources.note(conn, resource, error=reason))
+        self._write(lambda conn: resources.note_error(conn, resource, not_started, reason))
         self._calls.pause(resource, CallKind.START)
 
     def _end_earlier(self, container: WorkerContainer, launch: Launch, *, attempts: int) -> None:
@@ -243,7 +249,8 @@ class Launcher:
         self._failures.report("stop failed", resource, error)
         reason = why_not_stopped(error)
         if reason != resource.error:
-            self._write(lambda conn: resources.note(conn, resource, error=reason))
+            kind = ResourceErrorKind.NOT_STOPPED
+            self._write(lambda conn: resources.note_error(conn, resource, kind, reason))
 
     def _drop(self, resource: Resource) -> None:
         now_ms = self._clock.wall_ms()
@@ -258,13 +265,13 @@ class Launcher:
             return
         status = container.status(launch)
         self._failures.succeeded(resource)
-        error = end_of(status)
+        error, ended = end_of(status), ResourceErrorKind.ENDED
         if status.state is not LaunchState.RUNNING and not container.supports.restart:
             # The container has nothing to heal, and nobody starts it again (R6). So the resource no
             # longer counts as coming back, and another may be requested for the floor.
-            self._write(lambda conn: resources.failed(conn, resource, error))
+            self._write(lambda conn: resources.failed(conn, resource, ended, error))
         elif error and error != resource.error:
-            self._write(lambda conn: resources.note(conn, resource, error=error))
+            self._write(lambda conn: resources.note_error(conn, resource, ended, error))
 
     def _write(self, work: Callable[[Connection], bool]) -> bool:
         with fenced(self._engine, self._term) as conn:

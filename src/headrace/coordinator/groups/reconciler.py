@@ -19,15 +19,21 @@ from headrace.coordinator.context import GroupOptions, Metrics, run_once
 from headrace.coordinator.groups.launcher import Launcher
 from headrace.coordinator.groups.snapshot import (
     FOR_FLOOR,
-    GAVE_UP,
-    NOT_NEEDED,
     GroupSnapshot,
     is_within_grace,
-    why_left_alone,
+    notice_of,
+    text_of,
 )
-from headrace.model.groups import Decision, Kept, OrphanVerdict, launch_properties, shares
+from headrace.model.groups import (
+    Decision,
+    Kept,
+    OrphanVerdict,
+    ResourceNotice,
+    launch_properties,
+    shares,
+)
 from headrace.model.ids import Ids
-from headrace.model.text import count, span
+from headrace.model.text import span
 from headrace.seams import seam
 from headrace.store.core.engine import reading
 from headrace.store.core.transactions import Term
@@ -144,13 +150,13 @@ class GroupReconciler:
             case OrphanVerdict.NOTHING | OrphanVerdict.WAIT:
                 pass
             case OrphanVerdict.NOTICE:
-                resources.note(conn, resource, orphaned_since_ms=now_ms)
+                resources.note_orphaned(conn, resource, now_ms=now_ms)
                 grace_ms = self._options.auto_restart.grace_ms
                 young = is_within_grace(resource, grace_ms, now_ms=now_ms)
                 level = logging.INFO if young else logging.WARNING
                 log.log(level, "resource has no worker", extra=facts)
             case OrphanVerdict.RECOVERED:
-                resources.note(conn, resource, orphaned_since_ms=None, attempts=0, told=None)
+                resources.note_recovered(conn, resource)
                 log.info("resource has its worker again", extra=facts)
             case OrphanVerdict.RESTART:
                 attempt = decision.attempt
@@ -160,8 +166,8 @@ class GroupReconciler:
             case OrphanVerdict.REMOVE:
                 self._give_up(conn, resource)
             case OrphanVerdict.SURPLUS:
-                resources.note(conn, resource, wanted_released=1, told=NOT_NEEDED)
-                log.info("resource released", extra={**facts, "reason": NOT_NEEDED})
+                reason = self._release(conn, resource, ResourceNotice.NOT_NEEDED)
+                log.info("resource released", extra={**facts, "reason": reason})
             case OrphanVerdict.OPTED_OUT | OrphanVerdict.ISOLATED:
                 self._note_once(conn, resource, decision.verdict)
             case _:
@@ -174,18 +180,24 @@ class GroupReconciler:
             f"its worker had not registered {grace} after its start; `headrace coordinator "
             "--auto-restart-grace-period` gives it longer"
         )
-        message = f"{GAVE_UP} after {count(resource.attempts, 'attempt')}: {reason}"
-        resources.note(conn, resource, wanted_released=1, told=message)
+        message = f"{text_of(ResourceNotice.GAVE_UP, resource)}: {reason}"
+        resources.release(conn, resource, ResourceNotice.GAVE_UP, told=message)
         resources.add_given_up(conn, resource, reason=reason, now_ms=self._clock.wall_ms())
         log.error("resource given up", extra={"resource": resource.id, "reason": message})
 
     def _note_once(self, conn: Connection, resource: Resource, verdict: OrphanVerdict) -> None:
         """Record and log why a resource is left alone, unless that is recorded already."""
-        container = self._options.containers.get(resource.container)
-        message = why_left_alone(resource, verdict, container)
-        if resource.told != message:
-            resources.note(conn, resource, told=message)
+        notice = notice_of(verdict, self._options.containers.get(resource.container))
+        if notice is not None and resource.notice is not notice:
+            message = text_of(notice, resource)
+            resources.note_left_alone(conn, resource, notice, told=message)
             log.warning("resource left alone", extra={"resource": resource.id, "reason": message})
+
+    def _release(self, conn: Connection, resource: Resource, notice: ResourceNotice) -> str:
+        """Have a resource released; return why, for people."""
+        message = text_of(notice, resource)
+        resources.release(conn, resource, notice, told=message)
+        return message
 
     def _keep(self, conn: Connection, group: Group, kept: Kept) -> None:
         """Record how the floor is kept, and add the resources that it needs."""
@@ -215,7 +227,7 @@ class GroupReconciler:
         left = resources.of_group(conn, group.name)
         for resource in left:
             if not resource.wanted_released:
-                resources.note(conn, resource, wanted_released=1, told="its group is removed")
+                self._release(conn, resource, ResourceNotice.GROUP_REMOVED)
             # As with every release, the worker is drained before its resource is stopped.
             worker = workers.of_resource(conn, resource.id)
             if worker is not None:

@@ -24,6 +24,8 @@ from headrace.model.groups import (
     Kept,
     LaunchStep,
     OrphanVerdict,
+    ResourceErrorKind,
+    ResourceNotice,
     ResourceState,
     Threads,
     decide_orphan,
@@ -42,10 +44,7 @@ ARRIVAL_MAX_MS = 60_000  # for workers to find a leader that took over
 START_MAX_MS = 10 * 60_000  # an answer to a start that has not come by then never does
 FOR_FLOOR = "floor"  # `made_for` of a resource that keeps the floor
 COMMAND = "command"  # the property with the command by which a user starts the resource
-NOT_STOPPED = "could not be stopped"  # the prefix of the error after a failed stop
-GAVE_UP = "gave up"  # the prefix of `told` after the last restart has failed
 NOT_NEEDED = "it was made for the floor of its group, which needs it no more"
-NOTED_ONCE = frozenset({OrphanVerdict.OPTED_OUT, OrphanVerdict.ISOLATED})
 COMES_BACK = frozenset({OrphanVerdict.RESTART, OrphanVerdict.WAIT, OrphanVerdict.NOTICE})
 
 
@@ -124,9 +123,9 @@ class GroupSnapshot:
         return kept is not None and (kept.keeping != self.group.keeping or kept.request > 0)
 
     def _needs_writing(self, resource: Resource, decision: Decision) -> bool:
-        if decision.verdict in NOTED_ONCE:
-            container = self.container_of(resource.container)
-            return resource.told != why_left_alone(resource, decision.verdict, container)
+        notice = notice_of(decision.verdict, self.container_of(resource.container))
+        if notice is not None:
+            return resource.notice is not notice
         return decision.verdict not in {OrphanVerdict.NOTHING, OrphanVerdict.WAIT}
 
     def container_of(self, name: str) -> WorkerContainer | None:
@@ -235,36 +234,53 @@ def is_within_grace(resource: Resource, grace_ms: int, *, now_ms: int) -> bool:
 
 
 def is_given_up(resource: Resource) -> bool:
-    return resource.wanted_released and (resource.told or "").startswith(GAVE_UP)
+    return resource.wanted_released and resource.notice is ResourceNotice.GAVE_UP
 
 
 def not_stopped(resource: Resource) -> str | None:
     """Why the last stop failed, if one was tried. The error of a resource may as well be how its
     worker ended before anybody wanted it gone."""
-    error = resource.error or ""
-    return error if resource.wanted_released and error.startswith(NOT_STOPPED) else None
+    stop_failed = resource.error_kind is ResourceErrorKind.NOT_STOPPED
+    return resource.error if resource.wanted_released and stop_failed else None
 
 
-def why_left_alone(
-    resource: Resource, verdict: OrphanVerdict, container: WorkerContainer | None
-) -> str:
-    by_user = container is not None and not container.supports.start
-    return left_alone(verdict, resource.container, by_user=by_user)
+def notice_of(verdict: OrphanVerdict, container: WorkerContainer | None) -> ResourceNotice | None:
+    """The notice with which a resource is left alone (R6, R7); None: it is not."""
+    return _left_alone(verdict, container.supports if container is not None else None)
 
 
-def left_alone(verdict: OrphanVerdict, container: str, *, by_user: bool = False) -> str:
-    """Why a resource without a worker is left alone (R6, R7)."""
+def _left_alone(verdict: OrphanVerdict, supports: Supports | None) -> ResourceNotice | None:
     if verdict is OrphanVerdict.ISOLATED:
-        return (
-            f"its container {container!r} is no longer configured, so nobody can start it; "
-            "configure the container again, or release the resource"
-        )
-    if by_user:
-        return f"its container {container!r} leaves starting to you; nobody else starts it"
-    return (
-        f"its container {container!r} does not have it started again by us; release the "
-        "resource if it does not come back"
-    )
+        return ResourceNotice.ISOLATED
+    if verdict is not OrphanVerdict.OPTED_OUT:
+        return None
+    by_user = supports is not None and not supports.start
+    return ResourceNotice.LEFT_TO_USER if by_user else ResourceNotice.OPTED_OUT
+
+
+def text_of(notice: ResourceNotice, resource: Resource) -> str:
+    """A notice as people read it."""
+    container = resource.container
+    match notice:
+        case ResourceNotice.ISOLATED:
+            return (
+                f"its container {container!r} is no longer configured, so nobody can start it; "
+                "configure the container again, or release the resource"
+            )
+        case ResourceNotice.LEFT_TO_USER:
+            return f"its container {container!r} leaves starting to you; nobody else starts it"
+        case ResourceNotice.OPTED_OUT:
+            return (
+                f"its container {container!r} does not have it started again by us; release the "
+                "resource if it does not come back"
+            )
+        case ResourceNotice.NOT_NEEDED:
+            return NOT_NEEDED
+        case ResourceNotice.GROUP_REMOVED:
+            return "its group is removed"
+        case ResourceNotice.GAVE_UP:
+            return f"gave up after {count(resource.attempts, 'attempt')}"
+    assert_never(notice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -434,8 +450,10 @@ def _without_worker(
         case OrphanVerdict.SURPLUS:
             return f"released now: {NOT_NEEDED}", now_ms
         case OrphanVerdict.ISOLATED | OrphanVerdict.OPTED_OUT:
-            by_user = supports is not None and not supports.start
-            text = left_alone(decision.verdict, resource.container, by_user=by_user)
+            notice = _left_alone(decision.verdict, supports)
+            assert notice is not None
+            text = text_of(notice, resource)
+            by_user = notice is ResourceNotice.LEFT_TO_USER
             command = resource.properties.get(COMMAND) if by_user else None
             return (f"{text}: {command}" if command else text), None
         case OrphanVerdict.NOTHING | OrphanVerdict.NOTICE | OrphanVerdict.RECOVERED:

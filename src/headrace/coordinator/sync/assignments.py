@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from headrace.coordinator.context import Metrics
 from headrace.coordinator.jobs.attempts import TaskPlace, place_of
 from headrace.coordinator.sync.reports import ready_of
-from headrace.coordinator.tables.tasks import payload_of
+from headrace.coordinator.tables.tasks import payload_of, shorten_evaluation
 from headrace.errors import Refused
 from headrace.logs import Once
 from headrace.model.jobs.epoch import incarnation_of
@@ -55,6 +55,7 @@ def build_assignment(
         elif task.kind is TaskKind.FORGET:
             payload = _forget_payload(conn, task)
         elif task.kind in OF_TABLES:
+            shorten_evaluation(conn, task, now_ms=now_ms)
             payload = payload_of(conn, task, now_ms=now_ms)
         else:
             payload = _pipeline_payload(conn, place or place_of(conn, task))

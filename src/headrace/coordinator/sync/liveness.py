@@ -38,7 +38,6 @@ from headrace.clock import Clock
 from headrace.coordinator.context import ACK_TIMEOUT_S, EXECUTE_TIMEOUT_S, STALL_TIMEOUT_S
 from headrace.coordinator.jobs.attempts import attempt_failed, place_of, worker_lost
 from headrace.errors import LaunchOver, LaunchTaken
-from headrace.model.groups import LaunchStep
 from headrace.model.ids import check_name
 from headrace.model.jobs.epoch import EpochStatus
 from headrace.model.task import ASSIGNED, OF_TABLES, Claim, FailureCause, PipelineOrder, TaskStatus
@@ -77,16 +76,7 @@ def _check_launch(conn: Connection, worker: Worker, resource_id: str) -> None:
     other = workers.of_resource(conn, resource_id)
     if other is not None and other.id != worker.id and other.launch == worker.launch:
         raise LaunchTaken(f"{subject}, and worker {other.id} is registered for that")
-    failed = resource.step is LaunchStep.FAILED  # although the start failed, a worker came up
-    resources.note(
-        conn,
-        resource,
-        step=LaunchStep.STARTED if failed else resource.step,
-        orphaned_since_ms=None,
-        attempts=0,
-        told=None,
-        error=None,
-    )
+    resources.registered(conn, resource)
 
 
 @dataclass(slots=True)

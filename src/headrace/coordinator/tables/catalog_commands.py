@@ -27,7 +27,7 @@ from headrace.model.text import hint, secret_places
 from headrace.store.core import leases, notifications
 from headrace.store.core.engine import reading
 from headrace.store.core.transactions import in_tx
-from headrace.store.tables import catalogs, lake_tables
+from headrace.store.tables import catalogs, table_changes
 from headrace.store.tables.catalogs import EMBEDDED_TYPE, Catalog, NewCatalog
 
 # By type: the properties without which such a catalog can't be reached.
@@ -126,17 +126,17 @@ class CatalogCommands:
         if secrets or gone:
             dropped = {f"{name}.{key}" for key in gone}
             catalogs.change_secrets(conn, name, secrets, dropped=dropped)
-        catalogs.change(
+        catalogs.configure(
             conn,
             name,
             properties=properties,
             defaults=defaults,
             table_filter=table_filter or None,
-            group_name=group,
+            group=group,
             due_at_ms=at_once_ms,
         )
         if defaults != catalog.defaults:
-            lake_tables.evaluate_again(conn, catalog=name, now_ms=at_once_ms)
+            table_changes.evaluate_again(conn, catalog=name, now_ms=at_once_ms)
 
     def _at_once_ms(self, conn: Connection) -> int:
         return leases.at_once_ms(conn, now_ms=self._clock.wall_ms())
@@ -152,7 +152,7 @@ class CatalogCommands:
                 raise _being_removed(name)
             if catalog.task_id is not None or catalog.due_at_ms <= at_once_ms:
                 return catalog, False
-            catalogs.change(conn, name, due_at_ms=at_once_ms)
+            catalogs.schedule_discovery(conn, name, due_at_ms=at_once_ms)
             notifications.notify(conn)
             return known_catalog(conn, name), True
 
@@ -169,7 +169,7 @@ class CatalogCommands:
                     f"tables left alone, say `headrace catalog set {name} --default "
                     "self-optimizing.enabled=false`"
                 )
-            catalogs.change(conn, name, wanted_removed=1, due_at_ms=self._at_once_ms(conn))
+            catalogs.want_removed(conn, name, due_at_ms=self._at_once_ms(conn))
             notifications.notify(conn)
             return known_catalog(conn, name)
 

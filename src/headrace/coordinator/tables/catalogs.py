@@ -11,7 +11,6 @@ import logging
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from sqlalchemy import Connection, Engine
 
@@ -19,12 +18,12 @@ from headrace.clock import Clock
 from headrace.coordinator.tables.table_state import MOVED, drop_isolated, waits_elsewhere
 from headrace.model.ids import Ids, identifier_of
 from headrace.model.tables.schedule import BASE_INTERVAL_MS, DISCOVER_INTERVAL_MS, wait_ms
-from headrace.model.tables.status import TableStatus
 from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
 from headrace.protocol.tables import TABLES_PER_CATALOG_MAX, Chosen, Discovered
 from headrace.store.core.engine import reading
-from headrace.store.tables import catalogs, due_tables, lake_tables, table_tasks
+from headrace.store.tables import catalogs, due_tables, table_changes, table_tasks
 from headrace.store.tables.catalogs import Catalog
+from headrace.store.tables.table_changes import DiscoveredTable, TableSettings
 from headrace.store.tasks import tasks, workers
 from headrace.store.tasks.tasks import Task, TaskEnd
 
@@ -39,8 +38,6 @@ PAGES_PER_PASS_MAX = 10  # of one catalog
 NAMESPACES_NAMED_MAX = 3  # of those that could not be listed
 LEVELS = "\x1f"  # between the levels of a namespace, as Iceberg's REST protocol writes them
 
-TableRow = Mapping[str, Any]  # column values of a table that is to be inserted
-
 
 def discovered(conn: Connection, task: Task, discovery: Discovered, *, now_ms: int) -> None:
     """Keep the result of a DISCOVER task with the task; the catalog's next passes apply it."""
@@ -54,7 +51,7 @@ class _Difference:
     leader computes it anew."""
 
     task_id: str
-    added: deque[TableRow] = field(default_factory=deque[TableRow])
+    added: deque[DiscoveredTable] = field(default_factory=deque[DiscoveredTable])
     dropped: deque[str] = field(default_factory=deque[str])
     kept: set[str] = field(default_factory=set[str])  # not droppable: rows are broken
     error: str | None = None
@@ -128,21 +125,21 @@ class CatalogReconciler:
             },
             now_ms=now_ms,
         )
-        catalogs.change(conn, catalog.name, task_id=task_id)
+        catalogs.begin_discovery(conn, catalog.name, task_id=task_id)
 
     def _look_at_task(
         self, conn: Connection, catalog: Catalog, task_id: str, *, now_ms: int
     ) -> None:
         task = tasks.get(conn, task_id)
         if task is None:  # its outcome is unknown: discover again
-            catalogs.change(conn, catalog.name, task_id=None, due_at_ms=now_ms)
+            catalogs.drop_discovery(conn, catalog.name, due_at_ms=now_ms)
         elif task.status is TaskStatus.SUCCESS:
             self._apply(conn, catalog, task, now_ms=now_ms)
         elif task.status in ENDED:
             _failed(conn, catalog, task, now_ms=now_ms)
         elif waits_elsewhere(task, catalog.group):
             table_tasks.cancel(conn, [task.id], because=MOVED, now_ms=now_ms)
-            catalogs.change(conn, catalog.name, task_id=None, due_at_ms=now_ms)
+            catalogs.drop_discovery(conn, catalog.name, due_at_ms=now_ms)
 
     def _compare(self, conn: Connection, catalog: Catalog, task: Task) -> None:
         """Compute what is left to apply, within a read transaction: comparing 100,000 tables takes
@@ -165,7 +162,8 @@ class CatalogReconciler:
             _applied(conn, catalog, left, discover_ms=self._discover_ms, now_ms=now_ms)
         elif left.added:
             count = min(TABLES_PER_PAGE, len(left.added))
-            lake_tables.add_discovered(conn, [left.added.popleft() for _ in range(count)])
+            page = [left.added.popleft() for _ in range(count)]
+            table_changes.add_discovered(conn, page, now_ms=now_ms)
         else:
             because = f"the table is no longer in catalog {catalog.name!r}, or its filter skips it"
             for _ in range(min(DROPS_PER_PAGE, len(left.dropped))):
@@ -176,7 +174,6 @@ class CatalogReconciler:
     def _difference(
         self, conn: Connection, catalog: Catalog, task: Task, kept: Collection[str]
     ) -> _Difference:
-        now_ms = self._clock.wall_ms()
         discovery = Discovered.model_validate(table_tasks.result(conn, task.id) or {})
         known = due_tables.known(conn, catalog.name)
         listed = {
@@ -187,7 +184,7 @@ class CatalogReconciler:
         return _Difference(
             task.id,
             added=deque(
-                _row(self._ids.new(), catalog.name, levels, name, now_ms=now_ms)
+                _new_table(self._ids.new(), catalog.name, levels, name)
                 for identifier, (levels, name) in listed.items()
                 if identifier not in known
             ),
@@ -222,26 +219,23 @@ def _is_below(levels: tuple[str, ...], failed: Sequence[tuple[str, ...]]) -> boo
     return any(levels[: len(each)] == each for each in failed)
 
 
-def _row(
-    table_id: str, catalog: str, levels: tuple[str, ...], name: str, *, now_ms: int
-) -> TableRow:
-    """The row of a new table: evaluated at once, and with default settings until then."""
+def _new_table(table_id: str, catalog: str, levels: tuple[str, ...], name: str) -> DiscoveredTable:
+    """A table that was not known, with default settings until it is evaluated."""
     chosen = Chosen()
-    return {
-        "id": table_id,
-        "catalog": catalog,
-        "namespace": list(levels),
-        "name": name,
-        "identifier": identifier_of(catalog, levels, name),
-        "created_at_ms": now_ms,
-        "status": TableStatus.IDLE,
-        "status_since_ms": now_ms,
-        "due_at_ms": now_ms,
-        "interval_ms": BASE_INTERVAL_MS,
-        "group_name": chosen.group,
-        "quota": chosen.quota,
-        "min_plan_interval_ms": chosen.min_plan_interval_ms,
-    }
+    return DiscoveredTable(
+        id=table_id,
+        catalog=catalog,
+        namespace=levels,
+        name=name,
+        identifier=identifier_of(catalog, levels, name),
+        settings=TableSettings(
+            group=chosen.group,
+            enabled=chosen.enabled,
+            quota=chosen.quota,
+            min_plan_interval_ms=chosen.min_plan_interval_ms,
+        ),
+        interval_ms=BASE_INTERVAL_MS,
+    )
 
 
 def _unlisted_error(failed: Mapping[str, str]) -> str | None:
@@ -259,14 +253,9 @@ def _applied(
 ) -> None:
     """Delete the task together with its result, which may be large."""
     tasks.delete(conn, left.task_id)
-    catalogs.change(
-        conn,
-        catalog.name,
-        task_id=None,
-        due_at_ms=now_ms + discover_ms,
-        discovered_at_ms=now_ms,
-        failures=0,
-        error=left.error,
+    due_at_ms = now_ms + discover_ms
+    catalogs.note_discovered(
+        conn, catalog.name, error=left.error, due_at_ms=due_at_ms, now_ms=now_ms
     )
 
 
@@ -277,13 +266,8 @@ def _failed(conn: Connection, catalog: Catalog, task: Task, *, now_ms: int) -> N
     pause_ms = wait_ms(failures, most_ms=AWAY_MAX_MS)
     facts = {"catalog": catalog.name, "failures": failures, "reason": error}
     log.warning("catalog not discovered", extra=facts)
-    catalogs.change(
-        conn,
-        catalog.name,
-        task_id=None,
-        due_at_ms=now_ms + pause_ms,
-        failures=failures,
-        error=error,
+    catalogs.note_not_discovered(
+        conn, catalog.name, failures=failures, error=error, due_at_ms=now_ms + pause_ms
     )
 
 
@@ -292,12 +276,12 @@ def _remove_some(conn: Connection, catalog: Catalog, *, now_ms: int) -> None:
     because = f"catalog {catalog.name!r} was removed"
     if catalog.task_id is not None:
         table_tasks.cancel(conn, [catalog.task_id], because=because, now_ms=now_ms)
-        catalogs.change(conn, catalog.name, task_id=None)
+        catalogs.drop_discovery(conn, catalog.name, due_at_ms=now_ms)
     page = due_tables.some_of(conn, catalog.name, most=DROPS_PER_PAGE)
     kept = [one for one in page if not drop_isolated(conn, one, because=because, now_ms=now_ms)]
     if kept:
         error = f"it is to be removed, and {len(kept)} of its tables can't be: see the leader's log"
-        catalogs.change(conn, catalog.name, error=error)
+        catalogs.note_error(conn, catalog.name, error)
     elif len(page) < DROPS_PER_PAGE:
         catalogs.drop(conn, catalog.name)
         log.info("catalog removed", extra={"catalog": catalog.name})

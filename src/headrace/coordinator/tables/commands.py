@@ -25,7 +25,7 @@ from headrace.model.text import hint, nearest
 from headrace.store.core import leases, notifications
 from headrace.store.core.engine import reading
 from headrace.store.core.transactions import in_tx
-from headrace.store.tables import catalogs, lake_tables, processes, table_tasks
+from headrace.store.tables import catalogs, lake_tables, processes, table_changes, table_tasks
 from headrace.store.tables.lake_tables import Blocker, LakeTable
 from headrace.store.tasks import tasks
 from headrace.store.tasks.tasks import OfTable, Task
@@ -78,8 +78,7 @@ class TableCommands:
             already_wanted = table.wanted_type is not None and table.wanted_type >= kind
             if under_way or already_wanted:
                 return CommandResult(table, changed=False)
-            # A person asked for it now: the back-off after failures is skipped.
-            lake_tables.change(conn, table.id, wanted_type=kind.name, not_before_ms=0)
+            table_changes.want_optimized(conn, table.id, kind)
             notifications.notify(conn)
             return CommandResult(known_table(conn, identifier), changed=True)
 
@@ -98,7 +97,7 @@ class TableCommands:
                 _check_can_cancel(table, running.number, settling=running.settling)
             changed = running is not None and processes.want_cancel(conn, running.id)
             if table.wanted_type is not None:
-                lake_tables.change(conn, table.id, wanted_type=None)
+                table_changes.withdraw_wish(conn, table.id)
                 changed = True
             notifications.notify(conn)
             return CommandResult(known_table(conn, identifier), changed=changed)
@@ -118,10 +117,11 @@ class TableCommands:
             table = _locked(conn, identifier)
             if table.wanted_paused == paused:
                 return CommandResult(table, changed=False)
-            wanted: dict[str, object] = {"wanted_paused": int(paused)}
-            at_once_ms = leases.at_once_ms(conn, now_ms=self._clock.wall_ms())
-            wanted |= {"wanted_type": None} if paused else {"due_at_ms": at_once_ms}
-            lake_tables.change(conn, table.id, **wanted)
+            if paused:
+                table_changes.pause(conn, table.id)
+            else:
+                at_once_ms = leases.at_once_ms(conn, now_ms=self._clock.wall_ms())
+                table_changes.resume(conn, table.id, due_at_ms=at_once_ms)
             notifications.notify(conn)
             return CommandResult(known_table(conn, identifier), changed=True)
 

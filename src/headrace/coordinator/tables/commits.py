@@ -24,7 +24,6 @@ from headrace.coordinator.tables.table_state import (
     bounded_clocks,
     clocks_for,
     close_process,
-    to_be_found_again,
 )
 from headrace.model.tables.evaluation import PartitionClock
 from headrace.model.tables.plan import advanced_clocks
@@ -40,7 +39,7 @@ from headrace.protocol.tables import (
     RewriteResult,
 )
 from headrace.seams import seam
-from headrace.store.tables import lake_tables, processes, table_tasks
+from headrace.store.tables import lake_tables, processes, table_changes, table_tasks
 from headrace.store.tables.lake_tables import LakeTable
 from headrace.store.tables.processes import Process
 from headrace.store.tasks import tasks
@@ -53,7 +52,7 @@ CONFLICT_WAIT_MAX_MS = 5 * 60_000  # the longest back-off after a commit conflic
 
 def begin_commit(conn: Connection, table: LakeTable, process: Process, *, now_ms: int) -> None:
     """Move the table to COMMITTING and plan the commit task: no rewrite is outstanding."""
-    if lake_tables.move(conn, table, TableStatus.COMMITTING, now_ms=now_ms):
+    if table_changes.begin_commit(conn, table, now_ms=now_ms):
         plan_commit(conn, process, table, now_ms=now_ms)
         seam("commit planned, in transaction")
 
@@ -76,7 +75,7 @@ def plan_commit(
         of=OfTable(process.table_id, process.id),
         now_ms=now_ms,
     )
-    processes.change(conn, process.id, commit_task=task_id)
+    processes.note_commit_task(conn, process.id, task_id)
 
 
 def may_land(table: LakeTable, process: Process) -> bool:
@@ -102,7 +101,7 @@ def committed(conn: Connection, process: Process, result: CommitResult, *, now_m
             first = next(iter(result.conflicts.values()), "no reason was told")
             because = f"nothing could be replaced, others changed every file first: {first}"
             close_process(conn, process, ProcessStatus.FAILED, because=because, now_ms=now_ms)
-            processes.change(conn, process.id, leftovers=0, discard_at_ms=None)
+            processes.note_nothing_left(conn, process.id)
             _try_again_soon(conn, process, now_ms=now_ms)
         case _:
             assert_never(result.outcome)
@@ -120,7 +119,7 @@ def _try_again_soon(conn: Connection, process: Process, *, now_ms: int) -> None:
     """Limit the back-off after a conflict: a table that others write to is busy, not broken."""
     table, at_most_ms = lake_tables.get(conn, process.table_id), now_ms + CONFLICT_WAIT_MAX_MS
     if table is not None and table.not_before_ms > at_most_ms:
-        lake_tables.change(conn, table.id, not_before_ms=at_most_ms)
+        table_changes.shorten_back_off(conn, table.id, not_before_ms=at_most_ms)
 
 
 def _succeeded(conn: Connection, process: Process, result: CommitResult, *, now_ms: int) -> None:
@@ -132,15 +131,10 @@ def _succeeded(conn: Connection, process: Process, result: CommitResult, *, now_
         **_sizes_after(conn, process, result),
     }
     # Files staged for conflicting bins are discarded like those of an uncommitted process.
-    left = bool(result.conflicts)
+    discard_at_ms = now_ms if result.conflicts else None
+    success = ProcessStatus.SUCCESS
     if not processes.end(
-        conn,
-        process,
-        ProcessStatus.SUCCESS,
-        now_ms=now_ms,
-        result=outcome,
-        leftovers=int(left),
-        discard_at_ms=now_ms if left else None,
+        conn, process, success, now_ms=now_ms, result=outcome, discard_at_ms=discard_at_ms
     ):
         return
     facts = {"table": process.identifier, "process_id": process.id, "snapshot": result.snapshot}
@@ -149,20 +143,18 @@ def _succeeded(conn: Connection, process: Process, result: CommitResult, *, now_
     if table is None:
         return
     done: Mapping[str, str] = plan.get("done", {}) if _is_whole(conn, process, result) else {}
-    values: dict[str, object] = {
-        "optimized_snapshot": result.snapshot,
-        "optimized_at_ms": now_ms,
-        "clocks": bounded_clocks(_moved_clocks(clocks_for(conn, table), done, now_ms=now_ms)),
-        "file_failures": _failures_left(conn, table, process, result),
-        "failures": 0,
-        "error": None,
-        "not_before_ms": 0,
-    }
+    table_changes.note_optimized(
+        conn,
+        table.id,
+        snapshot=result.snapshot,
+        at_ms=now_ms,
+        clocks=bounded_clocks(_moved_clocks(clocks_for(conn, table), done, now_ms=now_ms)),
+        file_failures=_failures_left(conn, table, process, result),
+    )
     if table.process_id == process.id and table.status is TableStatus.COMMITTING:
-        again = to_be_found_again(now_ms)
-        lake_tables.release(conn, table, ProcessStatus.SUCCESS, now_ms=now_ms, **values, **again)
+        table_changes.release(conn, table, success, now_ms=now_ms)
     else:  # it was settling: the table has moved on without it
-        lake_tables.change(conn, table.id, **values, pointer=None, due_at_ms=now_ms)
+        table_changes.scan_at_once(conn, table.id, now_ms=now_ms)
 
 
 def _sizes_after(conn: Connection, process: Process, result: CommitResult) -> Mapping[str, int]:
@@ -252,7 +244,7 @@ def blame(conn: Connection, process: Process, *, now_ms: int) -> None:
             for paths, named in _guilty(conn, task):
                 failures = dict(blamed(failures, paths, named=named))
     most = sorted(failures.items(), key=lambda item: (-item[1], item[0]))[:FILES_BLAMED_MAX]
-    lake_tables.change(conn, process.table_id, file_failures=dict(most))
+    table_changes.note_file_failures(conn, process.table_id, dict(most))
     for path in sorted(left_out(failures) - before):
         facts = {"table": process.identifier, "file": path, "at_ms": now_ms}
         log.warning("file failed too often, it is left out of planning", extra=facts)

@@ -35,7 +35,7 @@ from headrace.coordinator.tables.table_state import (
 from headrace.errors import Fenced, Unavailable
 from headrace.model.ids import Ids
 from headrace.model.tables.schedule import BASE_INTERVAL_MS, FIRST_WAIT_MS, RefreshPace, wait_ms
-from headrace.model.tables.status import ProcessStatus, TableStatus
+from headrace.model.tables.status import ProcessStatus, TableErrorKind, TableStatus
 from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
 from headrace.model.text import without_nul
 from headrace.protocol.tables import (
@@ -45,10 +45,18 @@ from headrace.protocol.tables import (
     EvaluationResult,
 )
 from headrace.store.core.engine import reading
-from headrace.store.tables import catalogs, due_tables, lake_tables, processes, table_tasks
+from headrace.store.tables import (
+    catalogs,
+    due_tables,
+    lake_tables,
+    processes,
+    table_changes,
+    table_tasks,
+)
 from headrace.store.tables.catalogs import Catalog
 from headrace.store.tables.due_tables import DueTable
 from headrace.store.tables.lake_tables import LakeTable
+from headrace.store.tables.table_changes import NextEvaluation, ScannedTable, TableSettings
 from headrace.store.tasks import tasks
 from headrace.store.tasks.tasks import Task
 
@@ -64,19 +72,7 @@ EVALUATE_RETRIES = 1  # a worker may die
 RETRY_INTERVAL_S = 5
 COMMIT_NOTICE_PAUSE_MS = 10_000  # at least, between evaluations of a table that is always written
 
-# The prefix of an evaluation error. The next evaluation that succeeds clears such an error and its
-# failures; failures of processes stay, or they would never add up.
-NOT_EVALUATED = "it can't be evaluated: "
-
 _AT_REST = frozenset({TableStatus.IDLE, TableStatus.PENDING})
-_NOTHING_KNOWN: dict[str, object] = {
-    "failures": 0,
-    "error": None,
-    "not_before_ms": 0,
-    "file_failures": {},
-    "optimized_snapshot": None,
-    "optimized_at_ms": None,
-}
 
 
 class EvaluationScheduler:
@@ -130,7 +126,10 @@ class EvaluationScheduler:
             },
             now_ms=now_ms,
         )
-        lake_tables.change_many(conn, batch, task_id=task_id, due_at_ms=now_ms + LOOK_AGAIN_MS)
+        look_again_at_ms = now_ms + LOOK_AGAIN_MS
+        table_changes.hold_for_evaluation(
+            conn, batch, task_id=task_id, look_again_at_ms=look_again_at_ms
+        )
 
 
 def _room(conn: Connection, catalog: Catalog) -> int:
@@ -172,16 +171,20 @@ def _check_held(
         if task is not None and task.status not in ENDED:
             planning = {each.id for each in tables}
         if planning:  # still under way, or left to the process reconciler, which handles plans
-            lake_tables.change_many(conn, planning, due_at_ms=now_ms + LOOK_AGAIN_MS)
+            look_again_at_ms = now_ms + LOOK_AGAIN_MS
+            table_changes.schedule_evaluation(conn, planning, due_at_ms=look_again_at_ms)
         lost = [each for each in tables if each.id not in planning]
         if lost:
-            _free(conn, lost, task, now_ms=now_ms)
+            _free(conn, lost, task_id, task, now_ms=now_ms)
 
 
-def _free(conn: Connection, lost: Sequence[DueTable], task: Task | None, *, now_ms: int) -> None:
+def _free(
+    conn: Connection, lost: Sequence[DueTable], task_id: str, task: Task | None, *, now_ms: int
+) -> None:
+    """Take tables out of an evaluation that has ended, or of which nothing is known any more."""
     if task is None or task.status is not TaskStatus.FAILED:  # canceled or lost, no table's fault
         ids = [each.id for each in lost]
-        lake_tables.change_many(conn, ids, task_id=None, due_at_ms=now_ms + FIRST_WAIT_MS)
+        due_tables.let_go(conn, ids, task_id=task_id, due_at_ms=now_ms + FIRST_WAIT_MS)
         return
     error = task.error or "nobody said why"
     for each in lost:
@@ -229,7 +232,7 @@ def catalog_away(
     """The catalog is unavailable, which counts against none of its tables: those that were not
     evaluated are due again later."""
     catalog = catalogs.get(conn, name)
-    catalogs.change(conn, name, error=error)
+    catalogs.note_error(conn, name, error)
     again_ms = now_ms + wait_ms(max(1, catalog.failures if catalog else 0))
     due_tables.let_go(conn, ids, task_id=task.id, due_at_ms=again_ms)
     log.warning("catalog away", extra={"catalog": name, "reason": error})
@@ -260,12 +263,11 @@ def evaluation_failed(
 ) -> None:
     """Record a failed evaluation, after `before` in a row, and back off."""
     failures = before + 1
-    lake_tables.change(
+    table_changes.note_not_evaluated(
         conn,
         table_id,
-        task_id=None,
         failures=failures,
-        error=NOT_EVALUATED + error,
+        error=f"it can't be evaluated: {error}",
         due_at_ms=now_ms + wait_ms(failures),
     )
 
@@ -294,29 +296,29 @@ def _apply_unchanged(
     settings may differ: a catalog has defaults for its tables."""
     demand = table.pending_since_ms is not None
     pace = _pace(result, base_ms)
-    values = _settings(result) | _next_evaluation(
-        table, pace, table.look_at_ms, demand=demand, now_ms=now_ms
-    )
+    following = _next_evaluation(table, pace, table.look_at_ms, demand=demand, now_ms=now_ms)
+    table_changes.note_unchanged(conn, table.id, _settings(result), following)
     if result.chosen.enabled and not table.enabled:  # its input is not known yet
-        values |= {"pointer": None, "due_at_ms": now_ms}
-    lake_tables.change(conn, table.id, **values, **_cleared_error(table))
+        table_changes.scan_at_once(conn, table.id, now_ms=now_ms)
+    _clear_error(conn, table)
     _move_status(conn, table, result, waits=demand, now_ms=now_ms)
 
 
 def _apply_changed(
     conn: Connection, table: LakeTable, result: EvaluatedTable, *, base_ms: int, now_ms: int
 ) -> None:
-    forgotten: dict[str, object] = _cleared_error(table)
-    clocks: Clocks = clocks_for(conn, table)
     if table.uuid is not None and result.uuid != table.uuid:
-        table, forgotten, clocks = _recreated(conn, table, now_ms=now_ms), _NOTHING_KNOWN, {}
-    seen: Clocks = dict.fromkeys(result.seen, (None, None, None, now_ms))
-    values = {**forgotten, **_facts(table, result, base_ms=base_ms, now_ms=now_ms)}
-    if seen or forgotten is _NOTHING_KNOWN:
-        values["clocks"] = bounded_clocks({**seen, **clocks})
+        table = _recreated(conn, table, now_ms=now_ms)
+    _clear_error(conn, table)
+    demand, pace = result.pending is not None, _pace(result, base_ms)
+    following = _next_evaluation(table, pace, result.look_at_ms, demand=demand, now_ms=now_ms)
+    table_changes.note_evaluated(conn, table.id, _scanned(result), _settings(result), following)
+    if result.seen:
+        seen: Clocks = dict.fromkeys(result.seen, (None, None, None, now_ms))
+        clocks = bounded_clocks({**seen, **clocks_for(conn, table)})
+        table_changes.note_clocks(conn, table.id, clocks)
     if table.status in _AT_REST:
-        values |= _pending(table, result, now_ms=now_ms)
-    lake_tables.change(conn, table.id, **values)
+        _note_pending(conn, table, result, now_ms=now_ms)
     _move_status(conn, table, result, waits=result.pending is not None, now_ms=now_ms)
 
 
@@ -328,33 +330,28 @@ def _recreated(conn: Connection, table: LakeTable, *, now_ms: int) -> LakeTable:
     if process is not None and process.status is ProcessStatus.RUNNING:
         because = "its table was dropped and made anew"
         close_process(conn, process, ProcessStatus.CLOSED, because=because, now_ms=now_ms)
-    lake_tables.change(conn, table.id, pending_since_ms=None)
+    table_changes.forget_former(conn, table.id)
     return lake_tables.get(conn, table.id) or table
 
 
-def _facts(
-    table: LakeTable, result: EvaluatedTable, *, base_ms: int, now_ms: int
-) -> dict[str, Any]:
-    demand, pace = result.pending is not None, _pace(result, base_ms)
-    return {
-        "uuid": result.uuid,
-        "pointer": result.pointer,
-        "snapshot": result.snapshot,
-        "look_at_ms": result.look_at_ms,
-        "summary": result.summary.model_dump(mode="json") if result.summary else None,
-        **_settings(result),
-        **_next_evaluation(table, pace, result.look_at_ms, demand=demand, now_ms=now_ms),
-    }
+def _scanned(result: EvaluatedTable) -> ScannedTable:
+    return ScannedTable(
+        uuid=result.uuid,
+        pointer=result.pointer,
+        snapshot=result.snapshot,
+        look_at_ms=result.look_at_ms,
+        summary=result.summary.model_dump(mode="json") if result.summary else None,
+    )
 
 
-def _settings(result: EvaluatedTable) -> dict[str, Any]:
-    return {
-        "group_name": result.chosen.group,
-        "enabled": int(result.chosen.enabled),
-        "quota": result.chosen.quota,
-        "min_plan_interval_ms": result.chosen.min_plan_interval_ms,
-        "flaws": list(result.flaws),
-    }
+def _settings(result: EvaluatedTable) -> TableSettings:
+    return TableSettings(
+        group=result.chosen.group,
+        enabled=result.chosen.enabled,
+        quota=result.chosen.quota,
+        min_plan_interval_ms=result.chosen.min_plan_interval_ms,
+        flaws=result.flaws,
+    )
 
 
 def _pace(result: EvaluatedTable, base_ms: int) -> RefreshPace:
@@ -370,32 +367,30 @@ def _next_evaluation(
     *,
     demand: bool,
     now_ms: int,
-) -> dict[str, Any]:
-    """The columns that end this evaluation and schedule the next."""
+) -> NextEvaluation:
     interval_ms = pace.next_interval_ms(table.interval_ms, demand=demand)
-    return {
-        "task_id": None,
-        "evaluated_at_ms": now_ms,
-        "interval_ms": interval_ms,
-        "due_at_ms": pace.due_at_ms(now_ms, interval_ms, look_at_ms=look_at_ms),
-    }
+    due_at_ms = pace.due_at_ms(now_ms, interval_ms, look_at_ms=look_at_ms)
+    return NextEvaluation(now_ms, interval_ms, due_at_ms)
 
 
-def _pending(table: LakeTable, result: EvaluatedTable, *, now_ms: int) -> dict[str, Any]:
-    """Columns for pending input. Not for a table in a process: its input is being rewritten, and is
+def _note_pending(
+    conn: Connection, table: LakeTable, result: EvaluatedTable, *, now_ms: int
+) -> None:
+    """Record pending input. Not for a table in a process: its input is being rewritten, and is
     evaluated again afterwards."""
     if result.pending is None:
-        return {"pending": None, "pending_since_ms": None, "benefit": 0.0}
+        table_changes.note_pending(conn, table.id, None, since_ms=None, benefit=0.0)
+        return
     since_ms = now_ms if table.pending_since_ms is None else table.pending_since_ms
-    pending = result.pending.model_dump(mode="json")
-    return {"pending": pending, "pending_since_ms": since_ms, "benefit": result.pending.benefit}
+    pending, benefit = result.pending.model_dump(mode="json"), result.pending.benefit
+    table_changes.note_pending(conn, table.id, pending, since_ms=since_ms, benefit=benefit)
 
 
-def _cleared_error(table: LakeTable) -> dict[str, object]:
-    """Clear the error and failures of earlier evaluations, now that one succeeded."""
-    if table.error is None or not table.error.startswith(NOT_EVALUATED):
-        return {}
-    return {"failures": 0, "error": None}
+def _clear_error(conn: Connection, table: LakeTable) -> None:
+    """Clear the error and failures of earlier evaluations, now that one succeeded. Failures of
+    processes stay, or they would never add up."""
+    if table.error_kind is TableErrorKind.EVALUATION:
+        table_changes.forget_failures(conn, table.id)
 
 
 def _move_status(
@@ -405,11 +400,11 @@ def _move_status(
     without pending input: planning decides whether there is anything to do."""
     may_optimize = result.chosen.enabled and not table.wanted_paused
     if table.status is TableStatus.IDLE and waits and may_optimize:
-        lake_tables.move(conn, table, TableStatus.PENDING, now_ms=now_ms, pending_since_ms=now_ms)
+        table_changes.await_turn(conn, table, now_ms=now_ms)
         return
     nothing = not waits and table.wanted_type is None
     if table.status is TableStatus.PENDING and (nothing or not may_optimize):
-        lake_tables.move(conn, table, TableStatus.IDLE, now_ms=now_ms)
+        table_changes.rest(conn, table, now_ms=now_ms)
 
 
 def notice_commits(conn: Connection, commits: Mapping[str, Any], *, now_ms: int) -> None:
@@ -421,7 +416,7 @@ def notice_commits(conn: Connection, commits: Mapping[str, Any], *, now_ms: int)
         if table is not None:
             at_ms = max(now_ms, (table.evaluated_at_ms or 0) + COMMIT_NOTICE_PAUSE_MS)
             if at_ms < table.due_at_ms:
-                lake_tables.change(conn, table.id, due_at_ms=at_ms)
+                table_changes.schedule_evaluation(conn, [table.id], due_at_ms=at_ms)
         else:
             _discover_soon(conn, identifier.partition(".")[0], now_ms=now_ms)
 
@@ -437,4 +432,4 @@ def _discover_soon(conn: Connection, catalog: str, *, now_ms: int) -> None:
         return
     at_ms = max(now_ms, (row.discovered_at_ms or 0) + COMMIT_NOTICE_PAUSE_MS)
     if at_ms < row.due_at_ms:
-        catalogs.change(conn, catalog, due_at_ms=at_ms)
+        catalogs.schedule_discovery(conn, catalog, due_at_ms=at_ms)

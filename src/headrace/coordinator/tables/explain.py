@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 from headrace.coordinator.tables import obstacles
 from headrace.coordinator.tables.obstacles import Finding, FindingVerdict, TableSnapshot, ok, remark
+from headrace.model.tables.evaluation import RuleUnit
 from headrace.model.tables.schedule import quota_limit
 from headrace.model.tables.settings import PROPERTIES, property_of
 from headrace.model.tables.status import OPTIMIZING, ProcessStatus, TableStatus
@@ -26,7 +28,6 @@ from headrace.store.tables.lake_tables import LakeTable
 PARTITIONS_EXPLAINED_MAX = 3  # the neediest
 MOVING = OPTIMIZING | {TableStatus.PLANNING, TableStatus.COMMITTING}
 _PROPERTIES = frozenset(prop.name for prop in PROPERTIES)
-_MILLISECONDS, _BYTES = "milliseconds ", "bytes "
 _OPENING = {
     TableStatus.IDLE: "is not being optimized",
     TableStatus.PENDING: "waits to be optimized",
@@ -42,21 +43,20 @@ class Explanation:
 def explain(snapshot: TableSnapshot, now_ms: int) -> Explanation:
     """All findings about a table, and the headline that follows from them."""
     findings = [finding for section in _SECTIONS for finding in section(snapshot, now_ms)]
-    return Explanation(_headline(snapshot, findings), findings)
+    return Explanation(_headline(snapshot, findings, now_ms), findings)
 
 
-def _headline(snapshot: TableSnapshot, findings: Sequence[Finding]) -> str:
-    table = snapshot.table
+def _headline(snapshot: TableSnapshot, findings: Sequence[Finding], now_ms: int) -> str:
+    table, doing = snapshot.table, _standing(snapshot, now_ms)
     blocking = next((each for each in findings if each.verdict is FindingVerdict.BLOCKS), None)
     waiting = blocking or next((each for each in findings if each.waits), None)
-    doing = next(each for each in findings if each.about == "status")
     if table.status in MOVING:
         but = f"; but {blocking.text}" if blocking is not None else ""
-        return f"{table.identifier} is being optimized: {doing.text}{but}"
+        return f"{table.identifier} is being optimized: {doing}{but}"
     if waiting is not None:
         return f"{table.identifier} {_OPENING[table.status]}: {waiting.text}"
     if table.status is TableStatus.PENDING or table.wanted_type is not None:
-        return f"{table.identifier} is about to be optimized: {doing.text}"
+        return f"{table.identifier} is about to be optimized: {doing}"
     return f"{table.identifier} is not being optimized: {nothing_to_do(snapshot)}"
 
 
@@ -77,9 +77,14 @@ def nothing_to_do(snapshot: TableSnapshot) -> str:
 
 
 def status(snapshot: TableSnapshot, now_ms: int) -> Iterator[Finding]:
+    yield ok("status", _standing(snapshot, now_ms))
+
+
+def _standing(snapshot: TableSnapshot, now_ms: int) -> str:
+    """The status of the table, since when, what is done in it, and what somebody asked for."""
     table = snapshot.table
     since = f"{table.status} for {span(now_ms - table.status_since_ms)}"
-    yield ok("status", "; ".join(filter(None, [since, _doing(snapshot), _wish(snapshot)])))
+    return "; ".join(filter(None, [since, _doing(snapshot), _wish(snapshot)]))
 
 
 def _doing(snapshot: TableSnapshot) -> str:
@@ -193,13 +198,13 @@ def rules(snapshot: TableSnapshot, _now_ms: int) -> Iterator[Finding]:
 
 
 def _rule(partition: PartitionReport, rule: RuleReport) -> Finding:
-    text, format_value = _unit_of(rule)
+    format_value = _formats(rule)
     where = place(partition.partition)
     outcome = "fired" if rule.fired else "not fired"
     return Finding(
         "rule",
         FindingVerdict.OK if rule.fired else FindingVerdict.HOLDS,
-        f"{rule.type} in {where}: {text}: {outcome}",
+        f"{rule.type} in {where}: {rule.said}: {outcome}",
         measured=format_value(rule.measured),
         threshold=_threshold(rule, format_value),
         property=rule.name if rule.name in _PROPERTIES else None,
@@ -210,13 +215,16 @@ def _threshold(rule: RuleReport, format_value: Callable[[float], str]) -> str:
     return "never (-1)" if rule.threshold < 0 else format_value(rule.threshold)
 
 
-def _unit_of(rule: RuleReport) -> tuple[str, Callable[[float], str]]:
-    """What the rule measures, without its unit, and the function that formats its values."""
-    if rule.said.startswith(_MILLISECONDS):
-        return f"time {rule.said.removeprefix(_MILLISECONDS)}", span
-    if rule.said.startswith(_BYTES):
-        return f"data {rule.said.removeprefix(_BYTES)}", lambda value: size(int(value))
-    return rule.said, lambda value: f"{value:g}"
+def _formats(rule: RuleReport) -> Callable[[float], str]:
+    """The function that formats the values of a rule."""
+    match rule.unit:
+        case RuleUnit.MILLISECONDS:
+            return span
+        case RuleUnit.BYTES:
+            return lambda value: size(int(value))
+        case RuleUnit.NUMBER | None:
+            return lambda value: f"{value:g}"
+    assert_never(rule.unit)
 
 
 def next_look(snapshot: TableSnapshot, now_ms: int) -> Iterator[Finding]:

@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from sqlalchemy import Connection
 
 from headrace.coordinator.tables.commits import may_land
-from headrace.coordinator.tables.evaluation import NOT_EVALUATED
 from headrace.coordinator.tables.plan_scheduler import has_spare_slots, policy_of, rank_of
 from headrace.coordinator.tables.processes import SETTLE_TIMEOUT_S
 from headrace.model.tables.schedule import (
@@ -27,7 +26,7 @@ from headrace.model.tables.schedule import (
     left_out,
 )
 from headrace.model.tables.settings import property_of
-from headrace.model.tables.status import PROCESS_ENDED, TableStatus
+from headrace.model.tables.status import PROCESS_ENDED, TableErrorKind, TableStatus
 from headrace.model.task import ASSIGNED, TaskKind, TaskStatus
 from headrace.model.text import ago, count, span, until, utc
 from headrace.protocol.tables import Pending, Summary
@@ -332,7 +331,7 @@ def held_off(snapshot: TableSnapshot, now_ms: int) -> Iterator[Finding]:
 def failing(snapshot: TableSnapshot, now_ms: int) -> Iterator[Finding]:
     table = snapshot.table
     # After a failed evaluation a table waits for the next one, after a failed process for a plan.
-    unseen = (table.error or "").startswith(NOT_EVALUATED)
+    unseen = table.error_kind is TableErrorKind.EVALUATION
     again_ms = table.due_at_ms if unseen else table.not_before_ms
     if table.failures:
         yield waits(

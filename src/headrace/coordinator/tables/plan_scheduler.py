@@ -24,7 +24,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
 from headrace.clock import Clock
-from headrace.coordinator.tables.table_state import MOVED, back_off, to_be_found_again
+from headrace.coordinator.tables.table_state import MOVED, back_off
 from headrace.errors import Fenced, Unavailable
 from headrace.model.ids import Ids
 from headrace.model.tables.schedule import (
@@ -42,7 +42,7 @@ from headrace.protocol.tables import Planned
 from headrace.seams import seam
 from headrace.store.core.engine import reading
 from headrace.store.groups import groups
-from headrace.store.tables import due_tables, lake_tables, processes, table_tasks
+from headrace.store.tables import due_tables, lake_tables, processes, table_changes, table_tasks
 from headrace.store.tables.lake_tables import LakeTable
 from headrace.store.tasks import tasks, workers
 from headrace.store.tasks.tasks import OfTable, Task, TaskEnd
@@ -110,7 +110,7 @@ class PlanScheduler:
         except Exception as error:
             log.exception("table can't be planned", extra={"table_id": table_id})
             later_ms, reason = now_ms + wait_ms(1), f"it can't be planned: {type(error).__name__}"
-            lake_tables.change(conn, table_id, not_before_ms=later_ms, error=reason)
+            table_changes.note_not_planned(conn, table_id, error=reason, not_before_ms=later_ms)
             return False
 
     def _begin(self, conn: Connection, table_id: str, slots: int, *, now_ms: int) -> bool:
@@ -118,9 +118,8 @@ class PlanScheduler:
         if table is None:
             return False
         if table.status is TableStatus.IDLE and table.wanted_type is not None:
-            pending = TableStatus.PENDING
-            lake_tables.move(conn, table, pending, now_ms=now_ms, pending_since_ms=now_ms)
-            table = replace(table, status=pending)
+            table_changes.await_turn(conn, table, now_ms=now_ms)
+            table = replace(table, status=TableStatus.PENDING)
         if table.status is not TableStatus.PENDING or not table.may_optimize:
             return False  # it has changed since it was read
         begin_planning(
@@ -208,9 +207,7 @@ def begin_planning(
         "retry_times": PLAN_RETRIES,
         "retry_interval_s": RETRY_INTERVAL_S,
     }
-    if not lake_tables.move(
-        conn, table, TableStatus.PLANNING, now_ms=now_ms, task_id=task_id, planned_at_ms=now_ms
-    ):
+    if not table_changes.begin_planning(conn, table, task_id=task_id, now_ms=now_ms):
         return
     tasks.plan(
         conn,
@@ -234,8 +231,7 @@ def planned(conn: Connection, task: Task, table_plan: Planned, *, now_ms: int) -
         return
     if task.payload.get("at_least") is not None and table.wanted_type is None:
         # The wish was canceled meanwhile, and this plan was made without regard to the rules.
-        again = to_be_found_again(now_ms)
-        lake_tables.move(conn, table, TableStatus.IDLE, now_ms=now_ms, task_id=None, **again)
+        table_changes.drop_plan(conn, table, now_ms=now_ms)
     elif not table_plan.tasks or table_plan.type is None or table_plan.snapshot is None:
         log.info(
             "nothing to optimize", extra={"table": table.identifier, "reason": table_plan.reason}
@@ -249,7 +245,8 @@ def planned(conn: Connection, task: Task, table_plan: Planned, *, now_ms: int) -
 def planning_failed(conn: Connection, table: LakeTable, *, because: str, now_ms: int) -> None:
     """Planning failed, but the input is still there: the table is PENDING again, with back-off
     (T2)."""
-    lake_tables.move(conn, table, TableStatus.PENDING, now_ms=now_ms, task_id=None)
+    before_ms = table.planned_at_ms
+    table_changes.await_another_plan(conn, table, planned_at_ms=before_ms, now_ms=now_ms)
     back_off(conn, table, because=because, now_ms=now_ms)
 
 
@@ -257,39 +254,31 @@ def planning_moved(conn: Connection, table: LakeTable, *, now_ms: int) -> None:
     """The table has another group by now: the former group's workers are not to plan it any
     more."""
     table_tasks.cancel(conn, [table.task_id or ""], because=MOVED, now_ms=now_ms)
-    lake_tables.move(
-        conn, table, TableStatus.PENDING, now_ms=now_ms, task_id=None, planned_at_ms=None
-    )
+    table_changes.await_another_plan(conn, table, planned_at_ms=None, now_ms=now_ms)
 
 
 def _waits_for(table: LakeTable, task: Task) -> bool:
     return table.status is TableStatus.PLANNING and table.task_id == task.id
 
 
-def _left_wish(table: LakeTable, task: Task) -> str | None:
+def _left_wish(table: LakeTable, task: Task) -> OptimizingType | None:
     """The wish that was made while the table was being planned, which the plan does not cover."""
     wanted, planned_for = table.wanted_type, task.payload.get("at_least")
     if wanted is None or (planned_for is not None and OptimizingType[planned_for] >= wanted):
         return None
-    return wanted.name
+    return wanted
 
 
 def _nothing(conn: Connection, table: LakeTable, task: Task, *, now_ms: int) -> None:
     """No rewrite would gain anything: the table is IDLE until it changes or a rule by time is
     due."""
-    lake_tables.move(
+    table_changes.need_no_process(
         conn,
         table,
-        TableStatus.IDLE,
-        now_ms=now_ms,
-        task_id=None,
-        wanted_type=_left_wish(table, task),
-        pending=None,
-        pending_since_ms=None,
-        failures=0,
-        error=None,
+        wanted=_left_wish(table, task),
         # An evaluation that was under way when planning began is discarded: schedule the next.
         due_at_ms=now_ms + table.interval_ms,
+        now_ms=now_ms,
     )
 
 
@@ -317,17 +306,14 @@ def _begin_process(
         now_ms=now_ms,
     )
     _plan_rewrites(conn, table, process_id, table_plan, now_ms=now_ms)
-    lake_tables.move(
+    table_changes.begin_process(
         conn,
         table,
-        kind.status,
-        now_ms=now_ms,
         process_id=process_id,
-        processes=number,
-        task_id=None,
-        wanted_type=None if kind >= (table.wanted_type or kind) else _left_wish(table, task),
-        pending=None,
-        pending_since_ms=None,
+        type=kind,
+        number=number,
+        wanted=None if kind >= (table.wanted_type or kind) else _left_wish(table, task),
+        now_ms=now_ms,
     )
     facts = {"table": table.identifier, "process_id": process_id, "type": table_plan.type}
     log.info("process begins", extra={**facts, "bins": bins, "tasks": len(table_plan.tasks)})

@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
 
 from sqlalchemy import Connection, Engine
 
@@ -40,6 +43,30 @@ SETTLE_TIMEOUT_S = 15 * 60  # how long the table is asked for the outcome of a c
 LEFTOVERS_MAX = 200  # processes with staged files that one pass considers
 LOOK_AGAIN_MS = 30_000  # while a DISCARD task runs, or waits for a worker
 DISCARD_TRIES_MAX = 20  # about 3 h with the pauses; then they are left to orphan cleaning
+
+
+class ProcessStep(StrEnum):
+    """What is to be done about a running process."""
+
+    WAIT = "wait"  # for its tasks, or for whoever blocks its table
+    CANCEL = "cancel"  # somebody asked for its end
+    CLOSE = "close"  # it is given up: nobody would commit what it makes
+    FAIL = "fail"  # its rewrites failed
+    COMMIT = "commit"  # its rewrites are done
+    COMMIT_AGAIN = "commit again"  # its commit task was lost, or waits in another group
+    UNKNOWN = "unknown"  # how its commit ended could not be found out
+
+
+@dataclass(frozen=True, slots=True)
+class PlanMoved:
+    """The workers of another group are to plan the table by now."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanFailed:
+    """The table gets no plan from the task that it waits for."""
+
+    because: str
 
 
 class ProcessReconciler:
@@ -72,7 +99,8 @@ class ProcessReconciler:
         if process is None:
             return False
         late = self._is_late(process)
-        return _ProcessSnapshot(conn, process, self._clock.wall_ms(), late=late).step() is not None
+        snapshot = _ProcessSnapshot(conn, process, self._clock.wall_ms(), late=late)
+        return snapshot.step() is not ProcessStep.WAIT
 
     def _is_late(self, process: Process) -> bool:
         """Whether settling has timed out, on this leader's own monotonic clock: while there was no
@@ -88,55 +116,67 @@ class ProcessReconciler:
         now_ms = self._clock.wall_ms()
         if key.startswith("table:"):
             table = lake_tables.lock(conn, key.removeprefix("table:"))
-            because = _planning_ended(conn, table) if table is not None else None
-            if table is not None and because == MOVED:
-                planning_moved(conn, table, now_ms=now_ms)
-            elif table is not None and because is not None:
-                planning_failed(conn, table, because=because, now_ms=now_ms)
+            if table is not None:
+                _end_planning(conn, table, now_ms=now_ms)
             return
         process = processes.lock(conn, key)
         if process is not None and process.status is ProcessStatus.RUNNING:
             advance(conn, process, now_ms=now_ms, late=self._is_late(process))
 
 
-def _planning_ended(conn: Connection, table: LakeTable) -> str | None:
+def _end_planning(conn: Connection, table: LakeTable, *, now_ms: int) -> None:
+    """Take a table out of PLANNING that will get no plan."""
+    match _planning_ended(conn, table):
+        case None:
+            pass
+        case PlanMoved():
+            planning_moved(conn, table, now_ms=now_ms)
+        case PlanFailed(because):
+            planning_failed(conn, table, because=because, now_ms=now_ms)
+
+
+def _planning_ended(conn: Connection, table: LakeTable) -> PlanMoved | PlanFailed | None:
     """Why a table in PLANNING will get no plan; None: it is not in PLANNING, or may still get
     one."""
     if table.status is not TableStatus.PLANNING:
         return None
     task = tasks.get(conn, table.task_id) if table.task_id else None
     if task is not None and task.status not in ENDED:
-        return MOVED if waits_elsewhere(task, table.group) else None
-    return (task.error if task else None) or "its plan task is gone, and nobody said why"
+        return PlanMoved() if waits_elsewhere(task, table.group) else None
+    error = task.error if task else None
+    return PlanFailed(error or "its plan task is gone, and nobody said why")
 
 
 def advance(conn: Connection, process: Process, *, now_ms: int, late: bool = False) -> None:
     """Take the next step of a running process, if there is one. `process` is locked. `late`:
     settling has timed out."""
     snapshot = _ProcessSnapshot(conn, process, now_ms, late=late)
-    match snapshot.step():
-        case "cancel":
+    step = snapshot.step()
+    match step:
+        case ProcessStep.WAIT:
+            pass
+        case ProcessStep.CANCEL:
             because = "somebody canceled it"
             close_process(conn, process, ProcessStatus.KILLED, because=because, now_ms=now_ms)
-        case "close":
+        case ProcessStep.CLOSE:
             close_process(
                 conn, process, ProcessStatus.CLOSED, because=snapshot.because, now_ms=now_ms
             )
-        case "fail":
+        case ProcessStep.FAIL:
             blame(conn, process, now_ms=now_ms)
             close_process(
                 conn, process, ProcessStatus.FAILED, because=snapshot.because, now_ms=now_ms
             )
-        case "commit":
+        case ProcessStep.COMMIT:
             assert snapshot.table is not None
             blame(conn, process, now_ms=now_ms)  # a partial commit leaves failed rewrites behind
             begin_commit(conn, snapshot.table, process, now_ms=now_ms)
-        case "commit again":
+        case ProcessStep.COMMIT_AGAIN:
             plan_commit(conn, process, snapshot.table, now_ms=now_ms)
-        case "unknown":
+        case ProcessStep.UNKNOWN:
             outcome_unknown(conn, process, because=snapshot.because, now_ms=now_ms)
         case _:
-            pass
+            assert_never(step)
 
 
 class _ProcessSnapshot:
@@ -151,42 +191,43 @@ class _ProcessSnapshot:
         self.rewrites = [task for task in self._tasks if task.kind is TaskKind.REWRITE]
         self.because = ""
 
-    def step(self) -> str | None:
+    def step(self) -> ProcessStep:
         if self._process.settling:
             return self._settling()
         table = self.table
         if table is None:
-            return self._because("close", "its table is no longer in its catalog")
+            return self._because(ProcessStep.CLOSE, "its table is no longer in its catalog")
         if table.process_id != self._process.id:
-            return self._because("close", "its table does not know of it")
+            return self._because(ProcessStep.CLOSE, "its table does not know of it")
         if table.status is TableStatus.COMMITTING:
             return self._committing()
         if table.status not in OPTIMIZING:
-            return self._because("close", f"its table is {table.status}")
+            return self._because(ProcessStep.CLOSE, f"its table is {table.status}")
         return self._rewriting(table)
 
-    def _because(self, step: str, because: str) -> str:
+    def _because(self, step: ProcessStep, because: str) -> ProcessStep:
         self.because = because
         return step
 
-    def _rewriting(self, table: LakeTable) -> str | None:
+    def _rewriting(self, table: LakeTable) -> ProcessStep:
         if self._process.wanted_cancel:
-            return "cancel"
+            return ProcessStep.CANCEL
         if not table.may_optimize:
             off = "it was paused" if table.wanted_paused else "self-optimizing.enabled is false"
-            return self._because("close", f"optimizing of the table was switched off: {off}")
+            because = f"optimizing of the table was switched off: {off}"
+            return self._because(ProcessStep.CLOSE, because)
         partial = bool(self._plan().get("allow_partial_commit"))
         match next_step([task.status for task in self.rewrites], allow_partial_commit=partial):
             case NextStep.WAIT:
-                return None
+                return ProcessStep.WAIT
             case NextStep.CLOSE:
-                return self._because("close", "it has no tasks")
+                return self._because(ProcessStep.CLOSE, "it has no tasks")
             case NextStep.FAIL:
-                return self._because("fail", _first_error(self.rewrites))
+                return self._because(ProcessStep.FAIL, _first_error(self.rewrites))
             case NextStep.COMMIT:
                 # A blocker holds back the commit; the rewritten files are kept.
                 blocked = lake_tables.blockers_of(self._conn, table.id, now_ms=self._now_ms)
-                return None if blocked else "commit"
+                return ProcessStep.WAIT if blocked else ProcessStep.COMMIT
 
     def _plan(self) -> Mapping[str, object]:
         return processes.plan_of(self._conn, self._process.id)
@@ -195,25 +236,25 @@ class _ProcessSnapshot:
         known = (task for task in self._tasks if task.id == self._process.commit_task)
         return next(known, None)
 
-    def _committing(self) -> str | None:
+    def _committing(self) -> ProcessStep:
         """A commit is not canceled: it may have landed. It ends when its attempts are used up."""
         task = self._commit_task()
         if task is None or task.status in {TaskStatus.CANCELED, TaskStatus.SUCCESS}:
-            return "commit again"
+            return ProcessStep.COMMIT_AGAIN
         if self.table is not None and waits_elsewhere(task, self.table.group):
-            return "commit again"
+            return ProcessStep.COMMIT_AGAIN
         if task.status is TaskStatus.FAILED:
-            return self._because("unknown", task.error or "its commit failed, nobody said why")
-        return None
+            because = task.error or "its commit failed, nobody said why"
+            return self._because(ProcessStep.UNKNOWN, because)
+        return ProcessStep.WAIT
 
-    def _settling(self) -> str | None:
+    def _settling(self) -> ProcessStep:
         if self._late:
             minutes = SETTLE_TIMEOUT_S // 60
             task = self._commit_task()
             last = f": {task.error}" if task and task.error else ""
-            return self._because(
-                "unknown", f"outcome unknown: the table could not be asked for {minutes} min{last}"
-            )
+            because = f"outcome unknown: the table could not be asked for {minutes} min{last}"
+            return self._because(ProcessStep.UNKNOWN, because)
         return self._committing()
 
 
@@ -246,14 +287,15 @@ class Discards:
             return
         table = lake_tables.get(conn, process.table_id)
         if table is None:  # dropped, its files with it
-            _done(conn, process)
+            processes.note_nothing_left(conn, process.id)
             return
         task = tasks.get(conn, process.discard_task) if process.discard_task else None
         if task is not None and waits_elsewhere(task, table.group):
             table_tasks.cancel(conn, [task.id], because=MOVED, now_ms=now_ms)
             task = None
         if task is not None and task.status not in ENDED:
-            processes.change(conn, process.id, discard_at_ms=now_ms + LOOK_AGAIN_MS)
+            look_again_at_ms = now_ms + LOOK_AGAIN_MS
+            processes.postpone_discard(conn, process.id, look_again_at_ms=look_again_at_ms)
         elif task is not None and task.status is not TaskStatus.SUCCESS:
             error = task.error or f"its task ended {task.status}, and nobody said why"
             self._failed(conn, process, error, now_ms=now_ms)
@@ -271,24 +313,20 @@ class Discards:
             of=OfTable(process.table_id, process.id),
             now_ms=now_ms,
         )
-        again_ms = now_ms + LOOK_AGAIN_MS
-        processes.change(conn, process.id, discard_task=task_id, discard_at_ms=again_ms)
+        processes.begin_discard(
+            conn, process.id, task_id=task_id, look_again_at_ms=now_ms + LOOK_AGAIN_MS
+        )
 
     def _failed(self, conn: Connection, process: Process, error: str, *, now_ms: int) -> None:
         failures = process.discard_failures + 1
         facts = {"table": process.identifier, "process_id": process.id, "reason": error}
         if failures >= DISCARD_TRIES_MAX:
             log.error("staged files left to orphan cleaning", extra=facts)
-            _done(conn, process)
+            processes.note_nothing_left(conn, process.id)
             return
         log.warning("staged files not deleted yet", extra={**facts, "failures": failures})
-        processes.change(
-            conn,
-            process.id,
-            discard_task=None,
-            discard_failures=failures,
-            discard_at_ms=now_ms + retry_pause_ms(failures),
-        )
+        again_at_ms = now_ms + retry_pause_ms(failures)
+        processes.note_discard_failed(conn, process.id, failures=failures, again_at_ms=again_at_ms)
 
 
 def discarded(conn: Connection, process: Process, answer: Discarded) -> None:
@@ -299,9 +337,5 @@ def discarded(conn: Connection, process: Process, answer: Discarded) -> None:
         )
         result = dict(processes.result_of(conn, process.id) or {})
         result["snapshot"] = answer.committed_snapshot
-        processes.change(conn, process.id, error=late, result=result)
-    _done(conn, process)
-
-
-def _done(conn: Connection, process: Process) -> None:
-    processes.change(conn, process.id, leftovers=0, discard_task=None, discard_at_ms=None)
+        processes.note_late_commit(conn, process.id, error=late, result=result)
+    processes.note_nothing_left(conn, process.id)

@@ -28,7 +28,7 @@ from headrace.model.tables.status import (
 from headrace.model.task import ENDED
 from headrace.seams import seam
 from headrace.store.core.engine import reading
-from headrace.store.tables import lake_tables, processes, table_tasks
+from headrace.store.tables import lake_tables, processes, table_changes, table_tasks
 from headrace.store.tables.lake_tables import LakeTable
 from headrace.store.tables.processes import Process
 from headrace.store.tables.recovery import reset, undecided
@@ -102,7 +102,7 @@ class RecoveryPass:
     ) -> None:
         match decision.recovery:
             case Recovery.KEEP:
-                lake_tables.change(conn, table.id, process_id=None, due_at_ms=now_ms)
+                table_changes.leave_process(conn, table.id, due_at_ms=now_ms)
             case Recovery.RESET:
                 self._reset(conn, table, decision, now_ms=now_ms)
             case Recovery.RESUME:
@@ -146,7 +146,7 @@ class RecoveryPass:
     def _settle(self, conn: Connection, process: Process, table: LakeTable, *, now_ms: int) -> None:
         """Find out how the commit ended. A commit task that still runs is left alone: its report
         settles it."""
-        processes.change(conn, process.id, settling_since_ms=now_ms)
+        processes.begin_settling(conn, process.id, now_ms=now_ms)
         task = tasks.get(conn, process.commit_task) if process.commit_task else None
         if task is None or task.status in ENDED:
             plan_commit(conn, process, table, now_ms=now_ms)

@@ -24,7 +24,7 @@ from headrace.model.tables.schedule import left_out, wait_ms
 from headrace.model.tables.status import PROCESSING, ProcessStatus
 from headrace.model.task import TaskKind, TaskStatus
 from headrace.protocol.tables import CLOCKS_MAX, Clocks, Times
-from headrace.store.tables import lake_tables, processes, table_tasks
+from headrace.store.tables import lake_tables, processes, table_changes, table_tasks
 from headrace.store.tables.lake_tables import LakeTable
 from headrace.store.tables.processes import Process
 from headrace.store.tables.table_tasks import TaskState
@@ -46,14 +46,9 @@ def close_process(
     tasks = table_tasks.states_of(conn, process.id)
     table_tasks.cancel(conn, [task.id for task in tasks], because=because, now_ms=now_ms)
     staged = any(task.kind is TaskKind.REWRITE and task.attempt > 0 for task in tasks)
+    discard_at_ms = now_ms + DISCARD_PAUSE_MS if staged else None
     if not processes.end(
-        conn,
-        process,
-        to,
-        now_ms=now_ms,
-        error=because,
-        leftovers=int(staged),
-        discard_at_ms=now_ms + DISCARD_PAUSE_MS if staged else None,
+        conn, process, to, now_ms=now_ms, error=because, discard_at_ms=discard_at_ms
     ):
         return
     facts = {"table": process.identifier, "process_id": process.id, "as": to, "reason": because}
@@ -68,7 +63,7 @@ def release(
 ) -> None:
     """Release the table of a process that ended without a commit: the next evaluation finds its
     input again. After a failure the table backs off."""
-    lake_tables.release(conn, table, ended, now_ms=now_ms, **to_be_found_again(now_ms))
+    table_changes.release(conn, table, ended, now_ms=now_ms)
     if ended is ProcessStatus.FAILED:
         back_off(conn, table, because=because, now_ms=now_ms)
 
@@ -77,14 +72,9 @@ def back_off(conn: Connection, table: LakeTable, *, because: str, now_ms: int) -
     """Count a failure of the table, and delay its next plan accordingly."""
     failures = table.failures + 1
     not_before_ms = now_ms + wait_ms(failures)
-    lake_tables.change(
+    table_changes.back_off(
         conn, table.id, failures=failures, error=because, not_before_ms=not_before_ms
     )
-
-
-def to_be_found_again(now_ms: int) -> dict[str, object]:
-    """Columns that have a table scanned at once: without its pointer it counts as changed."""
-    return {"pointer": None, "due_at_ms": now_ms, "pending": None, "pending_since_ms": None}
 
 
 def drop_table(conn: Connection, table_id: str, *, because: str, now_ms: int) -> None:
@@ -96,7 +86,7 @@ def drop_table(conn: Connection, table_id: str, *, because: str, now_ms: int) ->
         close_process(conn, process, ProcessStatus.CLOSED, because=because, now_ms=now_ms)
     left = table_tasks.open_of_table(conn, table_id)  # a PLAN or DISCARD task, no longer needed
     table_tasks.cancel(conn, left, because=because, now_ms=now_ms)
-    lake_tables.drop(conn, table_id)
+    table_changes.drop(conn, table_id)
     log.info("table forgotten", extra={"table_id": table_id, "reason": because})
 
 

@@ -1,6 +1,7 @@
 """Table tasks: the payload that a worker gets, and what the result of a task changes.
 
-The payload is built when a task is given to a worker, from the rows as they are then. Task rows
+The payload is built when a task is given to a worker, from the rows as they are then; building it
+only reads. What an evaluation has no room for is let go of before (`shorten_evaluation`). Task rows
 hold little: the catalog's secrets are stored once for all its tasks, and a commit reads the results
 of the rewrite tasks of its process.
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, assert_never
 
 from pydantic import ValidationError
 from sqlalchemy import Connection
@@ -64,8 +65,28 @@ log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Message)
 
 
+def shorten_evaluation(conn: Connection, task: Task, *, now_ms: int) -> None:
+    """When the clocks of all tables of an EVALUATE task exceed the limit of its payload, let go of
+    the tables beyond it; they are due for another evaluation. Other tasks stay as they are."""
+    if task.kind is not TaskKind.EVALUATE:
+        return
+    ids = [str(one) for one in task.payload["tables"]]
+    clocks = due_tables.clocks_in(conn, ids, task_id=task.id)
+    room, kept = CLOCKS_PER_EVALUATION_MAX, 0
+    for place, table_id in enumerate(ids):
+        if table_id not in clocks:
+            continue  # dropped, or released from this evaluation
+        room -= clocks[table_id]
+        if kept and room < 0:
+            due_tables.lock(conn, ids[place:])
+            due_tables.let_go(conn, ids[place:], task_id=task.id, due_at_ms=now_ms)
+            return
+        kept += 1
+
+
 def payload_of(conn: Connection, task: Task, *, now_ms: int) -> dict[str, Any]:
-    """The payload of a task. Refused: the table, process or catalog of the task is gone."""
+    """The payload of a task; only reads. Refused: the table, process or catalog of the task is
+    gone."""
     match task.kind:
         case TaskKind.DISCOVER:
             payload = _discover(conn, task)
@@ -77,8 +98,12 @@ def payload_of(conn: Connection, task: Task, *, now_ms: int) -> dict[str, Any]:
             payload = _rewrite(conn, task)
         case TaskKind.COMMIT:
             payload = _commit(conn, task)
-        case _:
+        case TaskKind.DISCARD:
             payload = _discard(conn, task)
+        case TaskKind.PIPELINE | TaskKind.SETTLE | TaskKind.FORGET | TaskKind.NOOP:
+            raise ValueError(f"{task.kind} is no task of a table")
+        case _:
+            assert_never(task.kind)
     return payload.model_dump(mode="json")
 
 
@@ -97,29 +122,17 @@ def _discover(conn: Connection, task: Task) -> Message:
 
 
 def _evaluate(conn: Connection, task: Task, *, now_ms: int) -> Message:
-    """When the clocks of all tables exceed the limit, the tables beyond it are released, and are
-    due for another evaluation."""
     catalog, reach = _catalog_access(conn, str(task.payload["catalog"]))
     ids = [str(one) for one in task.payload["tables"]]
-    tables: list[ToEvaluate] = []
-    room = CLOCKS_PER_EVALUATION_MAX
-    for place, table_id in enumerate(ids):
-        table = lake_tables.get(conn, table_id)
-        if table is None or table.task_id != task.id:
-            continue  # dropped, or released from this evaluation
-        one = _to_evaluate(conn, table)
-        room -= len(one.clocks)
-        if tables and room < 0:
-            due_tables.lock(conn, ids[place:])
-            due_tables.let_go(conn, ids[place:], task_id=task.id, due_at_ms=now_ms)
-            break
-        tables.append(one)
+    known = [lake_tables.get(conn, table_id) for table_id in ids]
+    # Others were dropped, or released from this evaluation.
+    held = [table for table in known if table is not None and table.task_id == task.id]
     return EvaluatePayload(
         **reach,
         defaults=dict(catalog.defaults),
         groups=_defaults_of_groups(conn),
         now_ms=now_ms,
-        tables=tuple(tables),
+        tables=tuple(_to_evaluate(conn, table) for table in held),
     )
 
 

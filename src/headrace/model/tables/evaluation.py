@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from headrace.model.tables.files import MeasuredPartition, Partition, TableFiles, measure
 from headrace.model.tables.settings import OptimizingSettings, property_of
@@ -36,6 +37,14 @@ class PartitionClock:
         return max(done, default=self.seen_ms)
 
 
+class RuleUnit(StrEnum):
+    """What a rule measures in."""
+
+    NUMBER = "NUMBER"
+    BYTES = "BYTES"
+    MILLISECONDS = "MILLISECONDS"
+
+
 @dataclass(frozen=True, slots=True)
 class OptimizingRule:
     """One reason to optimize, and how far the partition is from it."""
@@ -46,6 +55,7 @@ class OptimizingRule:
     measured: float
     threshold: float
     fired: bool
+    unit: RuleUnit = RuleUnit.NUMBER  # of both
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +187,11 @@ def _minor_rules(
         OptimizingRule(
             OptimizingType.MINOR,
             property_of("minor_interval_ms"),
-            f"milliseconds since the last minor, with {small} {description} of more than 1 needed",
+            f"time since the last minor, with {small} {description} of more than 1 needed",
             waited,
             interval,
             fired=small > 1 and 0 <= interval < waited,
+            unit=RuleUnit.MILLISECONDS,
         ),
         OptimizingRule(
             OptimizingType.MINOR,
@@ -210,10 +221,11 @@ def _major_rules(
         OptimizingRule(
             OptimizingType.MAJOR,
             property_of("target_size_bytes"),
-            f"bytes in undersized files, whose two smallest ({pair} bytes) must fit into one",
+            f"data in undersized files, whose two smallest ({pair} bytes) must fit into one",
             measured.undersized.bytes,
             target,
             fired=len(measured.smallest) > 1 and pair <= target <= measured.undersized.bytes,
+            unit=RuleUnit.BYTES,
         ),
     )
 
@@ -228,10 +240,11 @@ def _full_rules(
         OptimizingRule(
             OptimizingType.FULL,
             property_of("full_interval_ms"),
-            f"milliseconds since the last full, with {work} delete files or files to merge",
+            f"time since the last full, with {work} delete files or files to merge",
             waited,
             interval,
             fired=work > 0 and 0 <= interval < waited,
+            unit=RuleUnit.MILLISECONDS,
         ),
     )
 

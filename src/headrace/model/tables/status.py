@@ -1,11 +1,11 @@
 """The state machines of tables and their optimizing processes, and recovery after a restart (T1).
 
-A table under a running process leaves it only together with the process: `TABLE_TRANSITIONS` has no
-way from *_OPTIMIZING or COMMITTING back to IDLE, only `released` by a process that has ended.
+The maps are all the changes that there are: the store checks each write against them (S1). A table
+has three. `TABLE_TRANSITIONS` are its ordinary steps, which have no way from *_OPTIMIZING or
+COMMITTING back to IDLE. `TABLE_RELEASES` are written only once the process of the table has ended.
 
-What a restart of the coordinator makes of a table and the process it names is decided by `recover`,
-one total function over every pair. Resetting a table lives there and nowhere else (T8): ordinary
-code has no step that takes a table out of a running process.
+`TABLE_RESETS` belong to the recovery pass alone (T8). What a restart of the coordinator makes of a
+table and the process it names is decided by `recover`, one total function over every pair.
 """
 
 from __future__ import annotations
@@ -35,6 +35,15 @@ class ProcessStatus(StrEnum):
     FAILED = "FAILED"
     CLOSED = "CLOSED"  # given up: optimizing was disabled, or a restart did not resume it
     KILLED = "KILLED"  # given up because a user asked for it
+
+
+class TableErrorKind(StrEnum):
+    """What the error of a table is about; recorded by whoever records the error."""
+
+    # It could not be evaluated. The next evaluation that succeeds clears it, and its failures.
+    EVALUATION = "EVALUATION"
+    # It could not be planned, rewritten or committed. Failures add up until a process succeeds.
+    OPTIMIZING = "OPTIMIZING"
 
 
 class OptimizingType(IntEnum):
@@ -74,6 +83,28 @@ TABLE_TRANSITIONS: Mapping[TableStatus, frozenset[TableStatus]] = {
     T.COMMITTING: frozenset(),
 }
 
+# Out of a process that has ended, with the end of the process or after it.
+TABLE_RELEASES: Mapping[TableStatus, frozenset[TableStatus]] = {
+    T.IDLE: frozenset(),
+    T.PENDING: frozenset(),
+    T.PLANNING: frozenset(),
+    T.MINOR_OPTIMIZING: frozenset({T.IDLE}),
+    T.MAJOR_OPTIMIZING: frozenset({T.IDLE}),
+    T.FULL_OPTIMIZING: frozenset({T.IDLE}),
+    T.COMMITTING: frozenset({T.IDLE}),
+}
+
+# What the recovery pass may do, and nobody else (T8).
+TABLE_RESETS: Mapping[TableStatus, frozenset[TableStatus]] = {
+    T.IDLE: frozenset(),
+    T.PENDING: frozenset(),  # its input is not optimized yet (T2)
+    T.PLANNING: frozenset({T.IDLE}),
+    T.MINOR_OPTIMIZING: frozenset({T.IDLE}),
+    T.MAJOR_OPTIMIZING: frozenset({T.IDLE}),
+    T.FULL_OPTIMIZING: frozenset({T.IDLE}),
+    T.COMMITTING: frozenset({T.IDLE}),
+}
+
 PROCESS_TRANSITIONS: Mapping[ProcessStatus, frozenset[ProcessStatus]] = {
     P.RUNNING: PROCESS_ENDED,
     P.SUCCESS: frozenset(),
@@ -89,17 +120,24 @@ def check_table_transition(table: str, current: TableStatus, target: TableStatus
         raise IllegalTransition("table", table, current, target)
 
 
+def check_table_release(
+    table: str, current: TableStatus, target: TableStatus, *, process: ProcessStatus
+) -> None:
+    """Raise IllegalTransition unless the process has ended, and the table was in it (T8)."""
+    if target not in TABLE_RELEASES[current] or process not in PROCESS_ENDED:
+        raise IllegalTransition("table", table, current, target)
+
+
+def check_table_reset(table: str, current: TableStatus, target: TableStatus) -> None:
+    """Raise IllegalTransition for what even the recovery pass may not do."""
+    if target not in TABLE_RESETS[current]:
+        raise IllegalTransition("table", table, current, target)
+
+
 def check_process_transition(process: str, current: ProcessStatus, target: ProcessStatus) -> None:
     """Raise IllegalTransition for a step that the state machine does not have."""
     if target not in PROCESS_TRANSITIONS[current]:
         raise IllegalTransition("process", process, current, target)
-
-
-def released(table: str, current: TableStatus, process: ProcessStatus) -> TableStatus:
-    """The status of a table once its process has ended; refused while the process runs (T8)."""
-    if current not in PROCESSING or process not in PROCESS_ENDED:
-        raise IllegalTransition("table", table, current, T.IDLE)
-    return T.IDLE
 
 
 class NextStep(StrEnum):

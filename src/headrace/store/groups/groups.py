@@ -22,6 +22,7 @@ from sqlalchemy import (
     Integer,
     Table,
     Text,
+    Update,
     bindparam,
     delete,
     select,
@@ -29,7 +30,7 @@ from sqlalchemy import (
     update,
 )
 
-from headrace.model.groups import Keeping, LaunchStep
+from headrace.model.groups import Keeping, LaunchStep, ResourceErrorKind, ResourceNotice
 from headrace.model.tables.schedule import SchedulingPolicy
 from headrace.store.core.engine import insert_new
 from headrace.store.core.prepared_statements import PreparedStatement
@@ -76,8 +77,13 @@ resources = Table(
     Column("orphaned_since_ms", BigInteger),
     Column("attempts", Integer, nullable=False, server_default=text("0")),  # since it was orphaned
     Column("told", Text),  # the last reason logged about it, so that it is logged once
-    Column("error", Text),  # why its latest start failed, or how its latest worker ended
+    Column("notice", Text),  # which reason that is
+    # Why its latest start or stop failed, or how its latest worker ended; and which of these.
+    Column("error", Text),
+    Column("error_kind", Text),
     CheckConstraint(f"step IN {quoted_list(LaunchStep)}", name="step"),
+    CheckConstraint(f"notice IN {quoted_list(ResourceNotice)}", name="notice"),
+    CheckConstraint(f"error_kind IN {quoted_list(ResourceErrorKind)}", name="error_kind"),
     Index("ix_resources_group_name", "group_name"),
 )
 
@@ -169,20 +175,46 @@ def all_of_them(conn: Connection) -> Sequence[Group]:
     return [_to_group(row) for row in _ALL.rows(conn)]
 
 
-def change(conn: Connection, name: str, **values: object) -> None:
-    conn.execute(update(groups).where(groups.c.name == name).values(**values))
+def configure(
+    conn: Connection,
+    name: str,
+    *,
+    container: str,
+    min_parallelism: int,
+    memory_mb: int,
+    policy: SchedulingPolicy | None,
+    properties: Mapping[str, str],
+) -> None:
+    """Write what users asked for."""
+    conn.execute(
+        _of(name).values(
+            container=container,
+            min_parallelism=min_parallelism,
+            memory_mb=memory_mb,
+            policy=policy,
+            properties=dict(properties),
+        )
+    )
+
+
+def want_removed(conn: Connection, name: str) -> None:
+    conn.execute(_of(name).values(wanted_removed=1))
 
 
 def note_keeping(conn: Connection, name: str, keeping: Keeping) -> None:
     """Record how far keeping the group has got, beside what the user asked for (R5)."""
-    change(
-        conn,
-        name,
-        keep_attempts=keeping.attempts,
-        keep_next_at_ms=keeping.next_at_ms,
-        effective_parallelism=keeping.effective,
-        effective_reason=keeping.reason,
+    conn.execute(
+        _of(name).values(
+            keep_attempts=keeping.attempts,
+            keep_next_at_ms=keeping.next_at_ms,
+            effective_parallelism=keeping.effective,
+            effective_reason=keeping.reason,
+        )
     )
+
+
+def _of(name: str) -> Update:
+    return update(groups).where(groups.c.name == name)
 
 
 def drop(conn: Connection, name: str) -> None:

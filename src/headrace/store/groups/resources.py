@@ -1,7 +1,8 @@
 """Resources: what was requested from containers, each launch of it, and what is kept afterwards.
 
 Every change of a launch names the launch that it is about: an answer that comes late, after a newer
-launch was intended, changes nothing (R8).
+launch was intended, changes nothing (R8). Nor does one that the steps of a launch do not allow any
+more (`LAUNCH_TRANSITIONS`, S1).
 
 The record of a resource that was given up is deleted (R3), and the reason with it. So the last few
 reasons of each group are kept among the facts of the store, for people, until the group is deleted.
@@ -18,9 +19,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, Update, bindparam, delete, select, update
 
-from headrace.model.groups import LaunchStep
+from headrace.model.groups import (
+    LAUNCH_TRANSITIONS,
+    LaunchStep,
+    ResourceErrorKind,
+    ResourceNotice,
+)
 from headrace.store.core.engine import insert_new
 from headrace.store.core.prepared_statements import PreparedStatement
 from headrace.store.core.schema import facts
@@ -52,13 +58,15 @@ class Resource:
     orphaned_since_ms: int | None
     attempts: int
     told: str | None
+    notice: ResourceNotice | None
     error: str | None
+    error_kind: ResourceErrorKind | None
 
 
 _READ = (
     *("id", "group_name", "container", "threads", "memory_mb", "properties", "made_for"),
     *("created_at_ms", "wanted_released", "launch", "step", "started_at_ms", "launched_at_ms"),
-    *("orphaned_since_ms", "attempts", "told", "error"),
+    *("orphaned_since_ms", "attempts", "told", "notice", "error", "error_kind"),
 )
 _COLUMNS = tuple(resources.c[name] for name in _READ)
 _GET = PreparedStatement(select(*_COLUMNS).where(resources.c.id == bindparam("of")))
@@ -76,6 +84,9 @@ def _to_resource(row: Sequence[Any]) -> Resource:
     fields = dict(zip(_FIELDS, row, strict=True))
     fields["wanted_released"] = bool(fields["wanted_released"])
     fields["step"] = LaunchStep(fields["step"])
+    notice, kind = fields["notice"], fields["error_kind"]
+    fields["notice"] = ResourceNotice(notice) if notice else None
+    fields["error_kind"] = ResourceErrorKind(kind) if kind else None
     return Resource(**fields)
 
 
@@ -131,55 +142,111 @@ def of_group(conn: Connection, group: str) -> Sequence[Resource]:
 
 def intend(conn: Connection, resource: Resource, *, attempts: int, now_ms: int) -> bool:
     """Intend its next launch. False: somebody has intended another one since."""
-    return _change(
+    return _landed(
         conn,
-        resource,
-        launch=resource.launch + 1,
-        step=LaunchStep.INTENDED,
-        launched_at_ms=now_ms,
-        attempts=attempts,
-        told=None,
+        _of(resource).values(
+            launch=resource.launch + 1,
+            step=LaunchStep.INTENDED,
+            launched_at_ms=now_ms,
+            attempts=attempts,
+            told=None,
+            notice=None,
+        ),
     )
 
 
 def started(
     conn: Connection, resource: Resource, discovered: Mapping[str, str], *, now_ms: int
 ) -> bool:
-    """Record a start and the properties that it discovered; the first start's time stays (R4)."""
-    return _change(
-        conn,
-        resource,
-        step=LaunchStep.STARTED,
+    """Record a start and the properties that it discovered; the first start's time stays (R4).
+    False: another launch was intended since, or the start of this one is recorded already."""
+    step = _step(resource, LaunchStep.STARTED).values(
         launched_at_ms=now_ms,
         properties={**resource.properties, **discovered},
         started_at_ms=resource.started_at_ms or now_ms,
         error=None,
+        error_kind=None,
     )
+    return _landed(conn, step)
 
 
-def failed(conn: Connection, resource: Resource, error: str) -> bool:
-    """Record that its start raised."""
-    return _change(conn, resource, step=LaunchStep.FAILED, error=error)
+def failed(conn: Connection, resource: Resource, kind: ResourceErrorKind, error: str) -> bool:
+    """Record that its launch failed: its start raised, or nothing is left of it. False: another
+    launch was intended since, or this one is known to have failed."""
+    step = _step(resource, LaunchStep.FAILED)
+    return _landed(conn, step.values(error=error, error_kind=kind))
 
 
-def note(conn: Connection, resource: Resource, **values: object) -> bool:
-    """Change columns of the resource. False: another launch was intended since."""
-    return _change(conn, resource, **values)
+def registered(conn: Connection, resource: Resource) -> bool:
+    """Record that the worker of this launch registered, also if its start had failed. False:
+    another launch was intended since."""
+    came_up = resource.step is LaunchStep.FAILED
+    change = _step(resource, LaunchStep.STARTED) if came_up else _of(resource)
+    recovered = _recovered(change)
+    return _landed(conn, recovered.values(error=None, error_kind=None))
 
 
-def _change(conn: Connection, resource: Resource, **values: object) -> bool:
-    same = (resources.c.id == resource.id, resources.c.launch == resource.launch)
-    return conn.execute(update(resources).where(*same).values(**values)).rowcount == 1
+def note_orphaned(conn: Connection, resource: Resource, *, now_ms: int) -> bool:
+    """It is seen without a worker for the first time. False: another launch was intended since."""
+    return _landed(conn, _of(resource).values(orphaned_since_ms=now_ms))
+
+
+def note_recovered(conn: Connection, resource: Resource) -> bool:
+    """It has its worker again. False: another launch was intended since."""
+    return _landed(conn, _recovered(_of(resource)))
+
+
+def note_start_waits(conn: Connection, resource: Resource, *, now_ms: int) -> bool:
+    """Its start still waits for its turn: its time counts from now on. False: another launch was
+    intended since."""
+    return _landed(conn, _of(resource).values(launched_at_ms=now_ms))
+
+
+def note_error(conn: Connection, resource: Resource, kind: ResourceErrorKind, error: str) -> bool:
+    """Record what is wrong with it, for people. False: another launch was intended since."""
+    return _landed(conn, _of(resource).values(error=error, error_kind=kind))
+
+
+def note_left_alone(
+    conn: Connection, resource: Resource, notice: ResourceNotice, *, told: str
+) -> bool:
+    """Record why it is left alone. False: another launch was intended since."""
+    return _landed(conn, _of(resource).values(told=told, notice=notice))
+
+
+def release(conn: Connection, resource: Resource, notice: ResourceNotice, *, told: str) -> bool:
+    """Have it released, and record why. False: another launch was intended since."""
+    return _landed(conn, _of(resource).values(wanted_released=1, told=told, notice=notice))
 
 
 def want_released(conn: Connection, resource_id: str) -> bool:
-    """Ask for the release of a resource. False: there is none.
+    """A person asks for the release of a resource. False: there is none.
 
     The message about it said why it was left alone, which no longer holds: it is cleared.
     """
-    released = {"wanted_released": 1, "told": None}
-    statement = update(resources).where(resources.c.id == resource_id).values(released)
-    return conn.execute(statement).rowcount == 1
+    asked = update(resources).where(resources.c.id == resource_id)
+    return _landed(conn, asked.values(wanted_released=1, told=None, notice=None))
+
+
+def _of(resource: Resource) -> Update:
+    """The UPDATE of a resource whose launch is still the one that the caller saw."""
+    same = (resources.c.id == resource.id, resources.c.launch == resource.launch)
+    return update(resources).where(*same)
+
+
+def _step(resource: Resource, to: LaunchStep) -> Update:
+    """The UPDATE of a step of this launch. What the step is by now decides, not what the caller
+    saw: answers of containers may come late, and in any order."""
+    before = sorted(step for step, after in LAUNCH_TRANSITIONS.items() if to in after)
+    return _of(resource).where(resources.c.step.in_(before)).values(step=to)
+
+
+def _recovered(change: Update) -> Update:
+    return change.values(orphaned_since_ms=None, attempts=0, told=None, notice=None)
+
+
+def _landed(conn: Connection, change: Update) -> bool:
+    return conn.execute(change).rowcount == 1
 
 
 def drop(conn: Connection, resource: Resource, *, now_ms: int) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select, update
+from sqlalchemy import Connection, Update, bindparam, delete, select, update
 
 from headrace.store.core.encryption import of_catalog, seal, unseal
 from headrace.store.core.engine import insert_new
@@ -115,8 +115,72 @@ def secrets_of(conn: Connection, name: str) -> Mapping[str, Any]:
     return unseal(conn, of_catalog(name), row[0]) if row else {}
 
 
-def change(conn: Connection, name: str, **values: object) -> None:
-    conn.execute(update(catalogs).where(catalogs.c.name == name).values(**values))
+def configure(
+    conn: Connection,
+    name: str,
+    *,
+    properties: Mapping[str, str],
+    defaults: Mapping[str, str],
+    table_filter: str | None,
+    group: str,
+    due_at_ms: int,
+) -> None:
+    """Write what users asked for, and have the catalog discovered by then."""
+    conn.execute(
+        _of(name).values(
+            properties=dict(properties),
+            defaults=dict(defaults),
+            table_filter=table_filter,
+            group_name=group,
+            due_at_ms=due_at_ms,
+        )
+    )
+
+
+def want_removed(conn: Connection, name: str, *, due_at_ms: int) -> None:
+    conn.execute(_of(name).values(wanted_removed=1, due_at_ms=due_at_ms))
+
+
+def schedule_discovery(conn: Connection, name: str, *, due_at_ms: int) -> None:
+    conn.execute(_of(name).values(due_at_ms=due_at_ms))
+
+
+def begin_discovery(conn: Connection, name: str, *, task_id: str) -> None:
+    conn.execute(_of(name).values(task_id=task_id))
+
+
+def drop_discovery(conn: Connection, name: str, *, due_at_ms: int) -> None:
+    """Let go of a discovery that is under way, and have another one made."""
+    conn.execute(_of(name).values(task_id=None, due_at_ms=due_at_ms))
+
+
+def note_discovered(
+    conn: Connection, name: str, *, error: str | None, due_at_ms: int, now_ms: int
+) -> None:
+    """A discovery was applied. `error`: what could not be listed."""
+    conn.execute(
+        _of(name).values(
+            task_id=None, due_at_ms=due_at_ms, discovered_at_ms=now_ms, failures=0, error=error
+        )
+    )
+
+
+def note_not_discovered(
+    conn: Connection, name: str, *, failures: int, error: str, due_at_ms: int
+) -> None:
+    """A discovery failed, after others in a row."""
+    conn.execute(
+        _of(name).values(task_id=None, due_at_ms=due_at_ms, failures=failures, error=error)
+    )
+
+
+def note_error(conn: Connection, name: str, error: str) -> None:
+    """Record what is wrong with the catalog, which is no failed discovery."""
+    conn.execute(_of(name).values(error=error))
+
+
+def _of(name: str) -> Update:
+    return update(catalogs).where(catalogs.c.name == name)
 
 
 def change_secrets(

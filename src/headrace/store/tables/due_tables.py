@@ -77,6 +77,11 @@ _LET_GO = PreparedStatement(
     .where(one_of(lake_tables.c.id, "ids"), lake_tables.c.task_id == bindparam("task"))
     .values(task_id=None, due_at_ms=bindparam("again_ms"))
 )
+_CLOCKS = PreparedStatement(
+    select(lake_tables.c.id, lake_tables.c.clocks).where(
+        one_of(lake_tables.c.id, "ids"), lake_tables.c.task_id == bindparam("task")
+    )
+)
 _KNOWN = PreparedStatement(
     select(lake_tables.c.id, lake_tables.c.identifier, lake_tables.c.namespace)
     .where(lake_tables.c.catalog == bindparam("catalog"))
@@ -129,6 +134,12 @@ def lock(conn: Connection, ids: Collection[str]) -> None:
 def let_go(conn: Connection, ids: Collection[str], *, task_id: str, due_at_ms: int) -> None:
     """Free those tables that this evaluation still holds, and set when they are due again."""
     _LET_GO.change(conn, {"ids": sorted(ids), "task": task_id, "again_ms": due_at_ms})
+
+
+def clocks_in(conn: Connection, ids: Collection[str], *, task_id: str) -> Mapping[str, int]:
+    """How many partition clocks each of those tables has that this evaluation still holds."""
+    rows = _CLOCKS.rows(conn, {"ids": sorted(ids), "task": task_id})
+    return {id_: len(clocks) for id_, clocks in rows}
 
 
 def known(conn: Connection, catalog: str) -> Mapping[str, tuple[str, tuple[str, ...]]]:

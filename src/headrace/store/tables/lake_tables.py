@@ -1,9 +1,6 @@
-"""Lake tables: read, changed, moved through their optimizing, listed for people, and blocked.
+"""Lake tables: read, listed for people, and blocked. `table_changes.py` has the writes.
 
-A `LakeTable` is read without its wide columns, which have readers of their own. Every move names
-the status that it was decided by, and says whether it landed: of two concurrent decisions only one
-takes effect. No move here takes a table out of a running process; what a restart does instead is in
-`recovery.py` (T8).
+A `LakeTable` is read without its wide columns, which have readers of their own.
 
 By a *blocker* a writer asks that a table be left alone for a while.
 """
@@ -14,17 +11,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, delete, func, or_, select, update
+from sqlalchemy import Connection, bindparam, delete, func, or_, select, update
 
 from headrace.model.tables.status import (
     OptimizingType,
     ProcessStatus,
+    TableErrorKind,
     TableStatus,
-    check_table_transition,
-    released,
 )
 from headrace.model.task import ENDED, Lane, TaskKind
-from headrace.store.core.engine import insert_absent, insert_new
+from headrace.store.core.engine import insert_new
 from headrace.store.core.prepared_statements import PreparedStatement, one_of
 from headrace.store.tables.schema import BUSY_TABLE, blockers, catalogs, lake_tables, processes
 from headrace.store.tasks.schema import tasks
@@ -55,6 +51,7 @@ class LakeTable:
     not_before_ms: int
     failures: int
     error: str | None
+    error_kind: TableErrorKind | None
     uuid: str | None
     pointer: str | None
     snapshot: int | None
@@ -78,10 +75,10 @@ class LakeTable:
 _READ = (
     *("id", "catalog", "namespace", "name", "identifier", "created_at_ms", "wanted_paused"),
     *("wanted_type", "status", "status_since_ms", "process_id", "processes", "task_id"),
-    *("due_at_ms", "interval_ms", "planned_at_ms", "not_before_ms", "failures", "error", "uuid"),
-    *("pointer", "snapshot", "evaluated_at_ms", "look_at_ms", "optimized_snapshot"),
-    *("optimized_at_ms", "group_name", "enabled", "quota", "min_plan_interval_ms"),
-    *("pending_since_ms", "benefit"),
+    *("due_at_ms", "interval_ms", "planned_at_ms", "not_before_ms", "failures", "error"),
+    *("error_kind", "uuid", "pointer", "snapshot", "evaluated_at_ms", "look_at_ms"),
+    *("optimized_snapshot", "optimized_at_ms", "group_name", "enabled", "quota"),
+    *("min_plan_interval_ms", "pending_since_ms", "benefit"),
 )
 COLUMNS = tuple(lake_tables.c[name] for name in _READ)
 _FIELDS = tuple({"group_name": "group"}.get(name, name) for name in _READ)
@@ -95,6 +92,8 @@ def to_table(row: Sequence[Any]) -> LakeTable:
     fields["status"] = TableStatus(fields["status"])
     wanted = fields["wanted_type"]
     fields["wanted_type"] = OptimizingType[wanted] if wanted else None
+    kind = fields["error_kind"]
+    fields["error_kind"] = TableErrorKind(kind) if kind else None
     return LakeTable(**fields)
 
 
@@ -182,60 +181,6 @@ def _wide(conn: Connection, table_id: str) -> tuple[Any, ...]:
     return _WIDE.row(conn, {"of": table_id}) or ({}, {}, None, None, [])
 
 
-def add_discovered(conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add tables that a discovery found; those that are known stay as they are."""
-    if rows:
-        insert_absent(conn, lake_tables, rows)
-
-
-def change(conn: Connection, table_id: str, **values: object) -> None:
-    """Change what is known of a table. Its status changes by `move`, `release` and recovery
-    only."""
-    assert "status" not in values
-    conn.execute(update(lake_tables).where(lake_tables.c.id == table_id).values(**values))
-
-
-def change_many(conn: Connection, ids: Collection[str], **values: object) -> None:
-    """Change what is known of many tables, except their status."""
-    assert "status" not in values
-    chosen = lake_tables.c.id.in_(sorted(ids))
-    conn.execute(update(lake_tables).where(chosen).values(**values))
-
-
-def move(
-    conn: Connection, table: LakeTable, to: TableStatus, *, now_ms: int, **values: object
-) -> bool:
-    """Move the table one step. False: its status is not the one that the caller saw, and stays."""
-    check_table_transition(table.identifier, table.status, to)
-    return _move(conn, table, to, now_ms=now_ms, **values)
-
-
-def release(
-    conn: Connection, table: LakeTable, process: ProcessStatus, *, now_ms: int, **values: object
-) -> bool:
-    """Move the table to IDLE, out of the process it was in; refused unless that has ended (T8)."""
-    to = released(table.identifier, table.status, process)
-    return _move(conn, table, to, now_ms=now_ms, process_id=None, **values)
-
-
-def _move(
-    conn: Connection, table: LakeTable, to: TableStatus, *, now_ms: int, **values: object
-) -> bool:
-    moved = conn.execute(
-        update(lake_tables)
-        .where(lake_tables.c.id == table.id, lake_tables.c.status == table.status)
-        .values(status=to, status_since_ms=now_ms, **values)
-    )
-    return moved.rowcount == 1
-
-
-def drop(conn: Connection, table_id: str) -> None:
-    """Delete a table that is no longer in its catalog. Its processes must have ended; their
-    history stays."""
-    conn.execute(delete(blockers).where(blockers.c.table_id == table_id))
-    conn.execute(delete(lake_tables).where(lake_tables.c.id == table_id))
-
-
 _OPEN_TASK = tasks.c.status.not_in(sorted(ENDED))
 
 
@@ -279,29 +224,6 @@ def identifiers(conn: Connection, *, most: int, name: str | None = None) -> Sequ
     if name is not None:
         query = query.where(lake_tables.c.name == name)
     return list(conn.execute(query).scalars())
-
-
-def evaluate_again(
-    conn: Connection, *, catalog: str | None = None, group: str | None = None, now_ms: int
-) -> None:
-    """Make the tables of a catalog or of a group due, since their defaults have changed.
-
-    What was measured does not hold any more, and an evaluation that is under way is let go of.
-    Planning that is under way is not: its plan is still good.
-    """
-    assert (catalog is None) != (group is None)
-    # A table that is being evaluated now may turn out to belong to this group.
-    of_group = or_(lake_tables.c.group_name == group, lake_tables.c.task_id.is_not(None))
-    of = of_group if catalog is None else lake_tables.c.catalog == catalog
-    planning = lake_tables.c.status == TableStatus.PLANNING
-    # Locked in the order that everybody uses, to avoid a deadlock.
-    mine = select(lake_tables.c.id).where(of)
-    conn.execute(mine.order_by(lake_tables.c.id).with_for_update())
-    conn.execute(
-        update(lake_tables)
-        .where(of)
-        .values(due_at_ms=now_ms, pointer=None, task_id=case((planning, lake_tables.c.task_id)))
-    )
 
 
 def by_catalog(conn: Connection) -> Mapping[str, int]:

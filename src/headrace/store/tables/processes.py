@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, Update, bindparam, delete, func, insert, or_, select, update
 
 from headrace.model.tables.status import (
     PROCESS_ENDED,
@@ -196,22 +196,80 @@ def result_of(conn: Connection, process_id: str) -> Mapping[str, Any] | None:
 
 
 def end(
-    conn: Connection, process: Process, to: ProcessStatus, *, now_ms: int, **values: object
+    conn: Connection,
+    process: Process,
+    to: ProcessStatus,
+    *,
+    now_ms: int,
+    error: str | None = None,
+    result: Mapping[str, Any] | None = None,
+    discard_at_ms: int | None = None,
 ) -> bool:
-    """Record how a process ended. False: it had ended before, and that end stands."""
+    """Record how a process ended, along its map (S1). False: it has ended since the caller read it,
+    and that end stands. `discard_at_ms`: when to delete what it may have staged; None: there is
+    nothing."""
     check_process_transition(process.id, process.status, to)
-    result = conn.execute(
+    seen = (processes.c.id == process.id, processes.c.status == process.status)
+    ended = conn.execute(
         update(processes)
-        .where(processes.c.id == process.id, RUNNING_PROCESS)
-        .values(status=to, ended_at_ms=now_ms, **values)
+        .where(*seen)
+        .values(
+            status=to,
+            ended_at_ms=now_ms,
+            error=error,
+            result=None if result is None else dict(result),
+            leftovers=int(discard_at_ms is not None),
+            discard_at_ms=discard_at_ms,
+        )
     )
-    return result.rowcount == 1
+    return ended.rowcount == 1
 
 
-def change(conn: Connection, process_id: str, **values: object) -> None:
-    """Change columns of a process, except its status."""
-    assert "status" not in values
-    conn.execute(update(processes).where(processes.c.id == process_id).values(**values))
+def note_commit_task(conn: Connection, process_id: str, task_id: str) -> None:
+    conn.execute(_of(process_id).values(commit_task=task_id))
+
+
+def begin_settling(conn: Connection, process_id: str, *, now_ms: int) -> None:
+    """Its table no longer waits for it: from now on it is found out how it ended."""
+    conn.execute(_of(process_id).values(settling_since_ms=now_ms))
+
+
+def begin_discard(
+    conn: Connection, process_id: str, *, task_id: str, look_again_at_ms: int
+) -> None:
+    """A task is to delete what the process staged."""
+    conn.execute(_of(process_id).values(discard_task=task_id, discard_at_ms=look_again_at_ms))
+
+
+def postpone_discard(conn: Connection, process_id: str, *, look_again_at_ms: int) -> None:
+    conn.execute(_of(process_id).values(discard_at_ms=look_again_at_ms))
+
+
+def note_discard_failed(
+    conn: Connection, process_id: str, *, failures: int, again_at_ms: int
+) -> None:
+    """What it staged could not be deleted, after other tries in a row: try again later."""
+    conn.execute(
+        _of(process_id).values(
+            discard_task=None, discard_failures=failures, discard_at_ms=again_at_ms
+        )
+    )
+
+
+def note_nothing_left(conn: Connection, process_id: str) -> None:
+    """No staged file of the process is left at its table."""
+    conn.execute(_of(process_id).values(leftovers=0, discard_task=None, discard_at_ms=None))
+
+
+def note_late_commit(
+    conn: Connection, process_id: str, *, error: str, result: Mapping[str, Any]
+) -> None:
+    """Its commit had landed, though the process ended without one."""
+    conn.execute(_of(process_id).values(error=error, result=dict(result)))
+
+
+def _of(process_id: str) -> Update:
+    return update(processes).where(processes.c.id == process_id)
 
 
 def want_cancel(conn: Connection, process_id: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, or_, select, update
 
-from headrace.model.tables.status import Recovered, Recovery, TableStatus
+from headrace.model.tables.status import Recovered, Recovery, TableStatus, check_table_reset
 from headrace.store.tables.lake_tables import LakeTable
 from headrace.store.tables.schema import RUNNING_PROCESS, lake_tables, processes
 
@@ -29,6 +29,7 @@ def reset(conn: Connection, table: LakeTable, decision: Recovered, *, now_ms: in
     changed. Nothing counts as optimized by it: whatever the next evaluation finds is pending
     again."""
     assert decision.recovery is Recovery.RESET
+    check_table_reset(table.identifier, table.status, decision.table)
     result = conn.execute(
         update(lake_tables)
         .where(lake_tables.c.id == table.id, lake_tables.c.status == table.status)

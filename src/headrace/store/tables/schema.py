@@ -21,7 +21,13 @@ from sqlalchemy import (
     text,
 )
 
-from headrace.model.tables.status import PROCESS_ENDED, OptimizingType, ProcessStatus, TableStatus
+from headrace.model.tables.status import (
+    PROCESS_ENDED,
+    OptimizingType,
+    ProcessStatus,
+    TableErrorKind,
+    TableStatus,
+)
 from headrace.store.core.schema import metadata, partial_index, quoted_list
 
 catalogs = Table(
@@ -75,6 +81,7 @@ lake_tables = Table(
     Column("not_before_ms", BigInteger, nullable=False, server_default=text("0")),  # of planning
     Column("failures", Integer, nullable=False, server_default=text("0")),  # in a row
     Column("error", Text),  # why the last attempt at anything failed
+    Column("error_kind", Text),  # what the error is about
     # As its last evaluation saw it.
     Column("uuid", Text),  # Iceberg's: a recreated table has another
     Column("pointer", Text),  # its metadata file: unchanged, so is the table
@@ -98,6 +105,7 @@ lake_tables = Table(
     CheckConstraint(
         f"wanted_type IN {quoted_list(t.name for t in OptimizingType)}", name="wanted_type"
     ),
+    CheckConstraint(f"error_kind IN {quoted_list(TableErrorKind)}", name="error_kind"),
     Index("ix_lake_tables_catalog_due_at_ms", "catalog", "due_at_ms"),
     partial_index("ix_lake_tables_wanted", "id", where="wanted_type IS NOT NULL"),
     partial_index(

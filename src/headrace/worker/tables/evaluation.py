@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from headrace.errors import HeadraceError, Refused
 from headrace.lake.iceberg.catalogs import TableMissing, TableRef
@@ -234,7 +235,7 @@ def _why_nothing(
 def _made(made: TablePlan, files: TableFiles, settings: OptimizingSettings) -> dict[str, object]:
     gain = reported_gain(made, files, settings)
     return {
-        "type": type_name(made.type.name),
+        "type": type_name(made.type),
         "tasks": _tasks(made.bins, settings),
         "gain": PlanGain(
             files_before=gain.files_before,
@@ -245,7 +246,7 @@ def _made(made: TablePlan, files: TableFiles, settings: OptimizingSettings) -> d
             bytes_read=gain.bytes_read,
             benefit=gain.benefit(settings.open_file_cost_bytes),
         ),
-        "done": {each.id: type_name(kind.name) for each, kind in made.done.items()},
+        "done": {each.id: type_name(kind) for each, kind in made.done.items()},
         "left": len(made.left),
         "left_out": tuple(file.path for file in made.left_out[:FILES_BLAMED_MAX]),
     }
@@ -306,7 +307,7 @@ def pending_of(
         return None
     gain = reported_gain(assessment.plan, files, settings)
     return Pending(
-        type=type_name(pending.type.name),
+        type=type_name(pending.type),
         snapshot=pending.snapshot,
         partitions=len(pending.partitions),
         told=tuple(str(each) for each in pending.partitions[:PARTITIONS_NAMED_MAX]),
@@ -402,12 +403,16 @@ def first_seen(partitions: Sequence[EvaluatedPartition], clocks: Times) -> tuple
     return tuple(key for key, _ in zip(new, range(room), strict=False))
 
 
-def type_name(name: str) -> TypeName:
-    match name:
-        case "MINOR" | "MAJOR" | "FULL":
-            return name
-        case _:
-            raise ValueError(f"{name!r} is no type of optimizing")
+def type_name(kind: OptimizingType) -> TypeName:
+    """The type as the protocol writes it."""
+    match kind:
+        case OptimizingType.MINOR:
+            return "MINOR"
+        case OptimizingType.MAJOR:
+            return "MAJOR"
+        case OptimizingType.FULL:
+            return "FULL"
+    assert_never(kind)
 
 
 def _need(each: EvaluatedPartition) -> tuple[int, int, int]:
@@ -417,17 +422,18 @@ def _need(each: EvaluatedPartition) -> tuple[int, int, int]:
 def _partition_report(each: EvaluatedPartition) -> PartitionReport:
     return PartitionReport(
         partition=str(each.partition),
-        type=None if each.type is None else type_name(each.type.name),
+        type=None if each.type is None else type_name(each.type),
         files=each.measured.files.files,
         bytes=each.measured.files.bytes,
         rules=tuple(
             RuleReport(
-                type=type_name(rule.type.name),
+                type=type_name(rule.type),
                 name=rule.name,
                 said=rule.description,
                 measured=rule.measured,
                 threshold=rule.threshold,
                 fired=rule.fired,
+                unit=rule.unit,
             )
             for rule in each.rules
         ),
