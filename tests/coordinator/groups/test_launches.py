@@ -69,6 +69,24 @@ def test_an_answer_for_an_older_launch_changes_nothing(care: GroupHarness) -> No
     assert care.there().properties == old.properties
 
 
+@pytest.mark.req("R8", "S1")
+def test_a_start_that_is_answered_twice_is_recorded_once_and_goes_on(
+    care: GroupHarness, place: FakeContainer
+) -> None:
+    care.resource()
+
+    def answered_before() -> None:
+        with writing(care.store) as conn:
+            assert resources.started(conn, care.there(), {"pid": "7"}, now_ms=6)
+
+    arm("launched, before it is recorded", answered_before)
+    care.look()
+    disarm_all()
+
+    assert (care.there().step, care.there().properties["pid"]) == (LaunchStep.STARTED, "7")
+    assert place.stopped == []
+
+
 @pytest.mark.req("R8")
 def test_a_worker_of_an_older_launch_is_refused(care: GroupHarness) -> None:
     lost(care)

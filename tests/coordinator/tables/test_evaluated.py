@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model.tables.status import ProcessStatus, TableStatus
+from headrace.model.tables.status import ProcessStatus, TableErrorKind, TableStatus
 from headrace.model.task import TaskKind
 from headrace.protocol.tables import Chosen, EvaluatedTable
 from tests.coordinator.leader_harness import LeaderHarness
@@ -108,7 +108,13 @@ def test_a_switched_off_table_waits_no_longer_and_its_input_is_there_when_it_is_
 
 
 def test_a_look_that_succeeds_does_not_forget_that_processes_failed(rounds: TableHarness) -> None:
-    table = due(rounds, failures=3, error="2 of 2 rewrite tasks failed", not_before_ms=5)
+    table = due(
+        rounds,
+        failures=3,
+        error="2 of 2 rewrite tasks failed",
+        error_kind=TableErrorKind.OPTIMIZING,
+        not_before_ms=5,
+    )
 
     rounds.evaluate(looked(table, pending=pending()))
 

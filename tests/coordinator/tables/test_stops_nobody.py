@@ -18,6 +18,7 @@ from headrace.protocol.tables import EvaluatePayload, EvaluationResult
 from headrace.store.core.engine import writing
 from headrace.store.tables.schema import lake_tables
 from headrace.store.tables.schema import processes as process_rows
+from headrace.store.tasks import tasks as stored_tasks
 from headrace.store.tasks.tasks import OfTable
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.tables.process_harness import ProcessHarness
@@ -109,6 +110,27 @@ def test_an_evaluation_told_again_speaks_of_the_same_tables(
     [again] = desk.sync("w1", free={}).assignments
 
     assert again.payload == first.payload
+
+
+def test_building_the_payload_of_an_evaluation_lets_go_of_no_table(
+    desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "CLOCKS_PER_EVALUATION_MAX", 15)
+    rounds, clocks = TableHarness(desk), {f"0/p={n}": [None, None, None, 1] for n in range(10)}
+    ids = [rounds.lakes.table(f"t{n}", due_at_ms=n, clocks=clocks) for n in range(3)]
+    rounds.run(rounds.evaluations)
+    before = [rounds.table(one) for one in ids]
+
+    with writing(desk.store) as conn:
+        task = stored_tasks.get(conn, before[0].task_id or "")
+        assert task is not None
+        payload = tasks.payload_of(conn, task, now_ms=7)
+
+    assert [each["table"]["id"] for each in payload["tables"]] == ids
+    assert [rounds.table(one) for one in ids] == before
+    with writing(desk.store) as conn:
+        tasks.shorten_evaluation(conn, task, now_ms=7)
+    assert [rounds.table(one).task_id for one in ids] == [task.id, None, None]
 
 
 @pytest.mark.req("T6")
