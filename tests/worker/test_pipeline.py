@@ -361,12 +361,9 @@ def test_a_commit_that_may_take_an_hour_is_no_standstill_after_ten_minutes(tmp_p
     assert committing.wait(BOUND_S)
     eventually(lambda: execution.progress.step == "committing")
     before = execution.activity
-    threading.Event().wait(3.0)  # several times TOUCH_INTERVAL_S
-    after = execution.activity
+    eventually(lambda: execution.activity > before)  # it waits on purpose, and is seen to
     go_on.set()
     flow.end(execution)
-
-    assert after > before, "it waits on purpose, and looks as if it stood still"
 
 
 def test_a_cancel_during_a_commit_plans_nothing_more(tmp_path: Path) -> None:
