@@ -6,6 +6,8 @@ import subprocess
 import sys
 from collections import Counter
 
+import pytest
+
 from tests.turns import STORES, turn_of
 from tools.tree import ROOT
 
@@ -31,6 +33,7 @@ def on(tests: set[str], store: str) -> set[str]:
     return {test.replace(f"[{store}", "[") for test in tests if f"[{store}" in test}
 
 
+@pytest.mark.processes
 def test_a_test_of_decisions_runs_on_one_store_and_one_of_dialects_on_both() -> None:
     every, usual = collected("--both-stores"), collected()
 

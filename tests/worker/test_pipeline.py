@@ -370,13 +370,15 @@ def test_a_cancel_during_a_commit_plans_nothing_more(tmp_path: Path) -> None:
     sink = Lists()
     flow = Flow(tmp_path, [Numbers(total=9)], [sink])
     planned: list[int] = []
+    begun: list[Execution] = []
 
     def look(step: str, epoch: int) -> None:
         if (step, epoch) == ("commit", 2):
-            execution.stop()
+            eventually(lambda: bool(begun))  # it may be so far before `begin` has returned
+            begun[0].stop()
             planned.append(len(flow.of(EpochPlanned)))
 
     sink.look = look
-    execution = flow.begin()
-    assert flow.end(execution).outcome == "CANCELED"
+    begun.append(flow.begin())
+    assert flow.end(begun[0]).outcome == "CANCELED"
     assert len(flow.of(EpochPlanned)) == planned[0]
