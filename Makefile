@@ -8,6 +8,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 export UV_PYTHON_DOWNLOADS := never
+# Where compiled modules are not kept, each process compiles for seconds all that it imports, and
+# the tests start hundreds of them.
+unexport PYTHONDONTWRITEBYTECODE
 
 define CHECK_PYTHON
 @$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -19,8 +22,11 @@ endef
 .DELETE_ON_ERROR:
 SEEDS ?= 1000
 LIVES ?= 12
+SINGLE ?= --single --every-seam
+# What needs no JVM, no server, no installation and no histories.
+QUICK := -m "not postgresql and not processes" --both-stores $(addprefix --ignore=tests/,crash migrations simulation spark)
 
-.PHONY: help install demo test coverage check format crash soak chaos simulate mutants bench docs reference lock changelog release hooks clean
+.PHONY: help install demo quick test stores coverage check format crash soak chaos simulate properties mutants bench docs reference lock changelog release hooks clean
 
 help: ## list what can be made
 	@echo "make TARGET, where TARGET is one of"
@@ -31,8 +37,14 @@ install: $(READY) ## make .venv as requirements.lock says; the other targets do 
 demo: $(READY) ## a million rows through Spark into an Iceberg table, in one command
 	$(BIN)/headrace run examples/demo.conf
 
-test: $(READY) ## every test but the full kill matrix; also that each requirement is proved
-	$(BIN)/pytest -n 2
+quick: $(READY) ## the inner loop: all that needs no Spark, no PostgreSQL and no installation; fewer examples (90 s)
+	HYPOTHESIS_PROFILE=quick $(BIN)/pytest -q -n 2 $(QUICK)
+
+test: $(READY) ## each proof once: stores take turns, a few kills stand for all; also that each requirement is proved (20 min)
+	$(BIN)/pytest -n 2 --durations=10
+
+stores: $(READY) ## the other half of test: whose turn was on one store runs on the other (4 min)
+	$(BIN)/pytest -n 2 --both-stores -m other_store
 
 coverage: $(READY) ## branch coverage of the model by its own tests, which is to be whole
 	$(BIN)/pytest -q tests/model --cov=headrace.model --cov-branch --cov-report=term-missing --cov-fail-under=100
@@ -52,7 +64,7 @@ format: $(READY) ## format the code, and mend what ruff can mend by itself
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-crash: $(READY) ## kill real processes at every seam (minutes)
+crash: $(READY) ## kill real processes at every seam, on both stores (an hour and more)
 	$(BIN)/pytest -m crash --all-crash
 
 soak: $(READY) ## random writes to lake tables while they are optimized, with kills  [SEED=7 STEPS=120]
@@ -61,8 +73,12 @@ soak: $(READY) ## random writes to lake tables while they are optimized, with ki
 chaos: $(READY) ## an installation on PostgreSQL under random faults  [MINUTES=5 SEED=7]
 	$(BIN)/python -m tests.chaos $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED))
 
-simulate: $(READY) ## look for counterexamples: every single fault, then SEEDS random histories; LIVES months of groups and of streams  [SEED=7]
-	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--lives $(LIVES) --streams $(LIVES) --single --every-seam --seeds $(SEEDS))
+simulate: $(READY) ## look for counterexamples: every single fault, then SEEDS random histories; LIVES months of groups and of streams; first see that it finds missing guards  [SEED=7]
+	$(if $(SEED),,$(BIN)/pytest -n 2 --all-histories -m histories)
+	$(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED),--lives $(LIVES) --streams $(LIVES) $(SINGLE) --seeds $(SEEDS))
+
+properties: $(READY) ## look for counterexamples of each property, with 20 times the examples (10 min)
+	HYPOTHESIS_PROFILE=thorough $(BIN)/pytest -n 2 -m hypothesis
 
 mutants: $(READY) ## remove each guard in a copy; its tests must fail  [ID=L1]
 	$(BIN)/python -m tools.mutants $(ID)

@@ -1,7 +1,7 @@
 """Stores, clocks and terms for every test.
 
-A test that takes `store` or `store_url` runs twice: on a SQLite file and on a real PostgreSQL
-server. Each test has a store of its own, cloned from one that was migrated once.
+A test that takes `store` or `store_url` runs on a SQLite file or on a real PostgreSQL server, or
+on both (tests/turns.py). Each test has a store of its own, cloned from one that was migrated once.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,14 +25,18 @@ from headrace.store.migrate import prepare_store
 from tests.fakes import FakeClock
 from tests.postgresql import PostgreSQL
 from tests.stores import KEY, open_store
+from tests.turns import STORES
 
-STORES = ["sqlite", "postgresql"]
 # A store ends transactions that stand still for a share of it, as a busy machine's tests may do.
 PATIENT_TTL_S = 30.0
 
 HOLDER, ADDRESS = "host-1:101:1.00", "http://127.0.0.1:1"
 
 os.environ["HEADRACE_SECRET_KEY"] = KEY.text  # for processes that a test starts
+# Each of them would compile all that it imports, for seconds, where the environment forbids to
+# keep what was compiled; and so would this one.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 
 @pytest.fixture(scope="session")
@@ -73,22 +78,6 @@ def postgresql_url(postgresql: PostgreSQL) -> Iterator[str]:
 def store_url(request: pytest.FixtureRequest) -> str:
     """The URL of a prepared store, once for each database; for processes a test starts."""
     return request.getfixturevalue(f"{request.param}_url")
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Scenarios that kill processes take turns at the stores; the matrix has both for each."""
-    turns: dict[str, str] = {}
-    for item in items:
-        if not isinstance(item, pytest.Function) or item.get_closest_marker("crash") is None:
-            continue
-        store = item.callspec.params.get("store_url") if hasattr(item, "callspec") else None
-        if store is None:
-            continue
-        scenario = item.nodeid.partition("[")[0]
-        turn = turns.setdefault(scenario, STORES[len(turns) % len(STORES)])
-        if store != turn:
-            item.add_marker(pytest.mark.matrix)
 
 
 @pytest.fixture

@@ -4,9 +4,11 @@ The set of proved ids is taken from what was collected, before any selection, so
 can read it; each xdist process collects everything and so sees the same set. Whether the run is
 full is decided where the command line is known and handed to the xdist processes.
 
-`--req ID` runs only the tests that prove ID. `--all-crash` adds the tests marked `matrix`, which
-kill at every seam in turn; `--soak` those marked `soak`, which go on for as long as one likes.
-Without it they are left out, and prove nothing.
+`--req ID` runs only the tests that prove ID. What a full run leaves out, and what therefore proves
+nothing there, is asked for: `--all-crash` adds the tests marked `matrix`, which kill at every seam
+in turn; `--both-stores` those marked `other_store`, whose turn is on the other store;
+`--all-histories` those marked `histories`, which search more of what `make test` samples; `--soak`
+those marked `soak`, which go on for as long as one likes.
 """
 
 from __future__ import annotations
@@ -15,11 +17,18 @@ from typing import Any
 
 import pytest
 
+from tests.turns import mark_turns
+
 PROVED = pytest.StashKey[frozenset[str]]()
 FULL = pytest.StashKey[bool]()
 
 _FULL_KEY = "headrace_full_run"
-_ASKED_FOR = {"--all-crash": "matrix", "--soak": "soak"}
+_ASKED_FOR = {
+    "--all-crash": "matrix",
+    "--both-stores": "other_store",
+    "--all-histories": "histories",
+    "--soak": "soak",
+}
 _NARROWING = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "req")
 
 
@@ -27,6 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("headrace")
     group.addoption("--req", metavar="ID", help="run only the tests that prove this requirement")
     group.addoption("--all-crash", action="store_true", help="run the full kill matrix as well")
+    group.addoption("--both-stores", action="store_true", help="run each test on each store")
+    group.addoption("--all-histories", action="store_true", help="search more histories as well")
     group.addoption("--soak", action="store_true", help="run the long random writes as well")
 
 
@@ -48,6 +59,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_turns(items)
     for option, marker in _ASKED_FOR.items():
         if not config.getoption(option):
             _keep(config, items, [item for item in items if not item.get_closest_marker(marker)])

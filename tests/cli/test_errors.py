@@ -10,6 +10,8 @@ import pytest
 
 from tests.cli.machine import JOB_FILE, environment, headrace, one_line_of
 
+pytestmark = pytest.mark.processes
+
 LOOPBACK = ("--bind", "127.0.0.1:0")
 
 

@@ -184,6 +184,7 @@ def soak(made: Cluster, request: pytest.FixtureRequest) -> Iterator[Soak]:
 
 
 @pytest.mark.req("T3", "T7", "E1", "E4")
+@pytest.mark.matrix
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("soak", [SHORT_SEED], indirect=True)
 def test_rows_are_those_of_a_plain_copy_while_tables_are_optimized_and_either_side_is_killed(

@@ -94,6 +94,7 @@ def test_a_leader_killed_before_in_or_after_the_write_of_the_end_is_followed_by_
 
 
 @pytest.mark.req("C3", "C4", "C6", "C7")
+@pytest.mark.matrix
 def test_a_leader_killed_while_it_deletes_a_job_is_followed_by_one_that_does(
     lives: Lives,
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_leader_killed_while_it_deletes_a_job_is_followed_by_one_that_does(
 
 
 @pytest.mark.req("C1", "C3", "C4")
+@pytest.mark.matrix
 def test_a_leader_killed_as_it_hears_that_the_targets_are_clean_leaves_nothing_to_do(
     lives: Lives,
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_leader_killed_as_it_hears_that_the_targets_are_clean_leaves_nothing_t
 
 
 @pytest.mark.req("C2", "C3", "C4", "C5", "C6", "C7")
+@pytest.mark.matrix
 def test_three_leaders_killed_in_a_row_clean_up_a_job_once(lives: Lives) -> None:
     succession = lives.succession
     life = begin_and_die_at(lives, BEFORE_END)

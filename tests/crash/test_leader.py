@@ -23,7 +23,7 @@ from tests.crash.jobs import job, submit
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
 STATE_MAX_S = 240.0  # for a state to come, also on a busy machine
-KILLS = 20
+A_FEW, MANY = 4, 20
 STANDBYS = 2
 LONG_TTL_S = 600  # a take-over within STATE_MAX_S can't be an expiry then
 TTL = ("--ttl", str(LONG_TTL_S))
@@ -94,13 +94,14 @@ def test_a_leader_stopped_inside_a_transaction_blocks_nobody(made: Cluster) -> N
 
 
 @pytest.mark.req("L2")
-def test_twenty_leaders_killed_in_a_row_are_each_replaced_long_before_their_leases_run_out(
-    made: Cluster, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("kills", [A_FEW, pytest.param(MANY, marks=pytest.mark.matrix)])
+def test_leaders_killed_in_a_row_are_each_replaced_long_before_their_leases_run_out(
+    made: Cluster, kills: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the hint, so at once. How many seconds that takes is the machine's; they are printed."""
     alive = [made.coordinator(f"c{n}", *TTL) for n in range(1 + STANDBYS)]
     took_s: list[float] = []
-    for kill in range(KILLS):
+    for kill in range(kills):
         leader = made.leader(*alive)
         alive.remove(leader)
         leader.kill()

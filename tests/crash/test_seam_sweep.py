@@ -16,7 +16,6 @@ import pytest
 
 from headrace.client.client import Client
 from headrace.errors import CoordinatorUnavailable
-from tests.conftest import STORES
 from tests.crash.armed import arm
 from tests.crash.cluster import Cluster, until
 from tests.crash.database import Database
@@ -34,6 +33,7 @@ from tests.crash.jobs import (
 from tests.crash.lake import leftovers
 from tests.crash.seam_list import Seam, seams_of_an_epoch
 from tests.crash.stand import SPARK_START_MAX_S, Stand, Victim
+from tests.turns import STORES
 
 CHAIN_MAX = 8  # seams that share a stand
 

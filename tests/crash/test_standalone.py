@@ -28,7 +28,8 @@ from tests.crash.jobs import (
 from tests.crash.lake import leftovers
 from tests.crash.on_spark import LOOK_S, Driver, OnSpark, on_spark
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
+# Of the matrix: a cluster and two drivers take more than a minute.
+pytestmark = [pytest.mark.crash, pytest.mark.matrix, pytest.mark.timeout(1800)]
 
 TABLE = "lake.numbers"
 ROWS, EPOCHS, EPOCH_MS = 100, 4, 200

@@ -18,7 +18,8 @@ from headrace.jobfile.reader import read_job
 from tests.crash.cluster import END_MAX_S, Cluster, Process, cluster, free_port, until
 from tests.crash.jobs import ENDED, files_below, job
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
+# Of the matrix: its two attempts take more than a minute.
+pytestmark = [pytest.mark.crash, pytest.mark.matrix, pytest.mark.timeout(1800)]
 
 STALL_S = 10  # while its JVM is stopped; before and after that nobody is in a hurry
 LASTS_S = 45.0  # of an attempt, so that its JVM is stopped while it waits

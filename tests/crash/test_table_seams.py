@@ -16,11 +16,11 @@ import pytest
 
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskKind
-from tests.conftest import STORES
 from tests.crash.cluster import Cluster, until
 from tests.crash.optimizing import ENDS_MAX_S, LOOK_S, Optimizing, identifier
 from tests.crash.seam_list import Seam, seams_of_a_table
 from tests.crash.stand import Victim
+from tests.turns import STORES
 
 CHAIN_MAX = 6  # cells that share a stand
 

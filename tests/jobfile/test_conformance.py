@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import BadJobFile
@@ -15,6 +15,7 @@ from headrace.jobfile.hocon import read_document
 from headrace.jobfile.reader import read_job
 from headrace.jobfile.spec_checks import check_declared, check_spec
 from tests.conformance import every_job_file, job_files
+from tests.examples import examples
 from tests.jobfile.samples import SAMPLES, outcome
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.conf"))
@@ -128,7 +129,7 @@ PIECES = [
     seed=st.integers(0, 2**32),
     changes=st.integers(1, 6),
 )
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_a_damaged_job_file_is_read_or_refused_and_nothing_else(
     name: str, seed: int, changes: int
 ) -> None:
@@ -155,7 +156,7 @@ def test_a_damaged_job_file_is_read_or_refused_and_nothing_else(
 
 
 @given(pieces=st.lists(st.sampled_from([*PIECES, "a", "b", "1"]), max_size=60))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_noise_is_refused_and_nothing_else(pieces: list[str]) -> None:
     with pytest.raises(BadJobFile):  # it can't have a sink
         read_job("noise.conf", text="".join(pieces))

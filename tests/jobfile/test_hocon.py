@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from headrace.jobfile.hocon import read_document
 from headrace.jobfile.syntax_tree import Array, FilePlace, Object, Problem, Scalar, to_json
+from tests.examples import examples
 
 
 def value_of(text: str) -> JsonValue:
@@ -241,7 +242,7 @@ def quoted(key: str) -> str:
 
 
 @given(value=VALUES)
-@settings(max_examples=150, deadline=None)
+@examples(150)
 def test_any_value_written_as_json_or_hocon_is_read_back(value: JsonValue) -> None:
     for written in (
         json.dumps(value),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from headrace.model.text import SHOWN_MAX, Text, hint, legible, nearest, shortened, storing_flaw
+from tests.examples import examples
 
 
 class Told(BaseModel):
@@ -63,6 +64,7 @@ def test_a_text_ends_with_a_sentence_or_else_a_word(text: str, most: int, expect
     assert shortened(text, most) == expected
 
 
+@examples()
 @given(st.text(alphabet="ab .\n;", max_size=80), st.integers(5, 60))
 def test_a_shortened_text_is_a_beginning_that_is_short_enough(text: str, most: int) -> None:
     short = shortened(text, most)

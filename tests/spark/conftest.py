@@ -12,6 +12,7 @@ from headrace.worker.warm_session import WarmSpark, start_spark, task_session
 from tests.postgresql import PostgreSQL
 from tests.spark.base import Base
 from tests.spark.lake import Lake
+from tests.spark.standalone import QUICK_JVM
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -31,7 +32,11 @@ def warm(warehouse: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
         Settings(),
         warehouse=warehouse,
         master="local[2,3]",  # a failed task is tried again, as it is on a cluster
-        conf={"spark.sql.shuffle.partitions": "2"},
+        conf={
+            "spark.sql.shuffle.partitions": "2",
+            # Each test's queries run once: to optimize their code costs more than it saves.
+            "spark.driver.extraJavaOptions": QUICK_JVM,
+        },
         log_file=tmp_path_factory.mktemp("logs") / "jvm.log",
     )
     yield spark

@@ -209,9 +209,10 @@ def test_a_spark_that_is_stopped_at_the_end_has_not_died() -> None:
 
     spark = Spark(stopped_meanwhile, lambda _: None, lambda _: None, lambda _: (-1, 0))
     tending = JvmMonitor(spark, list[Execution], on_death=died.set)
+    of_others = set(threading.enumerate())
     tending.start()
     assert looked.wait(BOUND_S)
-    eventually(lambda: "tending" not in {thread.name for thread in threading.enumerate()})
+    eventually(lambda: not set(threading.enumerate()) - of_others)
 
     assert not died.is_set()
     assert not tending.jvm_died

@@ -9,6 +9,7 @@ import pytest
 from tests.cli.machine import headrace, one_line_of
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

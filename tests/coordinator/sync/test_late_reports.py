@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from itertools import count
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import Phase, given
 from hypothesis import strategies as st
 
 from headrace.model.jobs.status import JobStatus
@@ -26,6 +26,7 @@ from tests.coordinator.jobs.ended import wait_and_clean
 from tests.coordinator.jobs.lives import Life, Living, all_rows, standing
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.specs import ROWS
+from tests.examples import examples
 
 LATE_MAX = 60  # reports said again at once: fewer than a sync may carry
 EXAMPLES_MAX = 10
@@ -45,12 +46,10 @@ LIVES = st.builds(
 FINISHING = Life(JobStatus.FINISHED)
 RESTORABLE = frozenset({JobStatus.SAVEPOINT_DONE, JobStatus.FAILED})
 
-lives = settings(
-    max_examples=EXAMPLES_MAX,
-    deadline=None,
-    derandomize=True,
+lives = examples(
+    EXAMPLES_MAX,
+    shares_a_store=True,
     phases=[Phase.explicit, Phase.generate],  # a life is short; to shrink one takes minutes
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.jobs.status import PIPELINE_ENDED, PipelineStatus
@@ -25,6 +25,7 @@ from tests.coordinator.specs import (
     stopped,
     succeeded,
 )
+from tests.examples import examples
 
 MANY = 1000
 
@@ -263,12 +264,7 @@ def check_invariants(desk: LeaderHarness, job: str, before: PipelineRow) -> None
         assert now == before
 
 
-@settings(
-    max_examples=12,
-    deadline=None,
-    derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@examples(12, shares_a_store=True)
 @given(said=st.lists(st.one_of(SAID, st.just(LOSE)), min_size=4, max_size=16))
 def test_reports_in_any_order_and_number_break_no_invariant(
     desk: LeaderHarness, said: list[tuple[int, int, int]]

@@ -27,6 +27,7 @@ def server() -> Iterator[PostgreSQL]:
 
 
 @pytest.mark.req("K4")
+@pytest.mark.postgresql
 def test_a_report_that_meets_a_stopped_server_stays_unsaid_and_is_taken_by_the_next(
     server: PostgreSQL, clock: FakeClock
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection, delete
 
@@ -28,6 +28,7 @@ from headrace.store.tasks.schema import tasks as task_rows
 from headrace.store.tasks.tasks import OfTable
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.tables.table_harness import TableHarness
+from tests.examples import examples
 from tests.stores import given_catalog, given_group
 
 IDLE, PENDING, PLANNING = TableStatus.IDLE, TableStatus.PENDING, TableStatus.PLANNING
@@ -288,9 +289,7 @@ def begun_at(rounds: TableHarness, policy: SchedulingPolicy, rivals: int, *, old
     rivals=st.integers(min_value=0, max_value=8),
     older=st.integers(min_value=0, max_value=8),
 )
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(12, shares_a_store=True)
 def test_no_policy_starves_a_table(
     rounds: TableHarness, policy: SchedulingPolicy, rivals: int, older: int
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import delete, update
 
@@ -19,6 +19,7 @@ from headrace.store.tasks.schema import tasks as task_rows
 from tests.coordinator.leader_harness import TIMEOUT_S, LeaderHarness
 from tests.coordinator.specs import spec
 from tests.coordinator.tables.table_harness import TableHarness
+from tests.examples import examples
 
 SLOTS = 4
 HALF = 2  # the share of a table with a quota of 0.5
@@ -280,9 +281,7 @@ def test_a_group_with_fewer_slots_than_before_grants_nothing_more(rounds: TableH
     break_quota=st.booleans(),
     steps=st.lists(st.sampled_from(["claim", "lose", "die", "end"]), max_size=5),
 )
-@settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@examples(12, shares_a_store=True)
 @pytest.mark.req("T4")
 def test_whatever_happens_to_tasks_no_share_is_exceeded_and_no_table_starves(
     rounds: TableHarness,

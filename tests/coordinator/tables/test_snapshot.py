@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Engine
 
@@ -36,6 +36,7 @@ from tests.coordinator.tables.snapshots import (
     process,
     table,
 )
+from tests.examples import examples
 from tests.fakes import FakeClock
 
 TEXT = st.text(max_size=10)
@@ -127,7 +128,7 @@ STANDINGS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(seen=STANDINGS, now_ms=TIMES)
 def test_every_standing_is_explained(seen: TableSnapshot, now_ms: int) -> None:
     told = explain(seen, now_ms)

@@ -22,6 +22,7 @@ from headrace.model.groups import (
     surplus,
     table_defaults,
 )
+from tests.examples import examples
 
 SETTING = KeepSetting()
 NOW_MS = 1_000_000_000
@@ -39,6 +40,7 @@ parts = st.lists(
 )
 
 
+@examples()
 @given(parts)
 def test_each_thread_is_counted_once_at_most(found: list[Threads]) -> None:
     sums = Capacity.of(found)
@@ -47,6 +49,7 @@ def test_each_thread_is_counted_once_at_most(found: list[Threads]) -> None:
     assert counted <= sum(each.threads for each in found)
 
 
+@examples()
 @given(parts, st.integers(0, 200))
 def test_what_is_asked_for_brings_the_group_to_its_floor_and_no_further(
     found: list[Threads], floor: int
@@ -132,6 +135,7 @@ def test_the_effective_floor_is_what_works_when_it_is_tried_again() -> None:
     assert "3 requests did not bring it to 8 threads; 1 work" in (tried.keeping.reason or "")
 
 
+@examples()
 @given(st.integers(0, 100_000))
 def test_no_resource_has_more_threads_than_a_worker_may_have(threads: int) -> None:
     found = shares(threads)
@@ -147,6 +151,7 @@ def test_a_group_that_has_its_floor_forgets_what_it_took() -> None:
     assert kept.keeping == Keeping()
 
 
+@examples()
 @given(parts, st.integers(0, 100), st.integers(0, 5), st.one_of(st.none(), st.integers(0, 100)))
 def test_nothing_is_asked_for_beyond_what_is_missing(
     found: list[Threads], floor: int, attempts: int, effective: int | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.tables.schedule import (
@@ -13,6 +13,7 @@ from headrace.model.tables.schedule import (
     left_out,
     wait_ms,
 )
+from tests.examples import examples
 
 
 def test_a_failing_table_waits_twice_as_long_each_time_up_to_the_limit() -> None:
@@ -23,7 +24,7 @@ def test_a_failing_table_waits_twice_as_long_each_time_up_to_the_limit() -> None
 
 
 @given(failures=st.integers(0, 10**12), first_ms=st.integers(1, 10**9), most=st.integers(1, 10**12))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_a_wait_grows_and_keeps_its_limit_however_often_it_failed(
     failures: int, first_ms: int, most: int
 ) -> None:

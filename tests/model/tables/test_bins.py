@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.tables.bins import Bin, group
 from headrace.model.tables.files import Partition
+from tests.examples import examples
 from tests.model.tables.samples import HERE, file
 
 
@@ -42,7 +43,7 @@ def test_no_bins_are_no_tasks() -> None:
 any_bins = st.lists(st.builds(of, st.integers(0, 150), st.integers(0, 60)), max_size=40)
 
 
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(bins=any_bins, task_bytes=st.integers(1, 200), bins_max=st.integers(1, 8))
 def test_every_bin_is_in_one_task_in_its_order_within_the_limits(
     bins: list[Bin], task_bytes: int, bins_max: int

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.ids import identifier_of
+from tests.examples import examples
 
 parts = st.text(alphabet="ab.`-é ", max_size=4)
 tables = st.tuples(parts, st.lists(parts, max_size=2).map(tuple), parts)
@@ -17,6 +18,7 @@ def test_a_part_with_odd_characters_is_backquoted() -> None:
     assert identifier_of("lake", (), "b`c") == "lake.`b``c`"
 
 
+@examples()
 @given(one=tables, other=tables)
 def test_two_tables_have_two_identifiers(
     one: tuple[str, tuple[str, ...], str], other: tuple[str, tuple[str, ...], str]

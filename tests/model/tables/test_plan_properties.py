@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.tables.assessment import assess
@@ -13,6 +13,7 @@ from headrace.model.tables.files import Partition, TableFiles
 from headrace.model.tables.plan import ProcessBudget, advanced_clocks, plan, predict
 from headrace.model.tables.settings import OptimizingSettings
 from headrace.model.tables.status import OptimizingType
+from tests.examples import examples
 from tests.model.tables.samples import (
     FILES_MAX,
     NOW_MS,
@@ -23,7 +24,7 @@ from tests.model.tables.samples import (
     planned_as,
 )
 
-EXAMPLES = settings(max_examples=60, deadline=None)
+EXAMPLES = examples(60)
 
 
 @EXAMPLES

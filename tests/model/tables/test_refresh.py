@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.tables.schedule import BASE_INTERVAL_MS, RefreshPace
+from tests.examples import examples
 
 STEP_MS = 30_000
 
@@ -20,6 +21,7 @@ def test_the_interval_grows_by_steps_up_to_the_most_and_halves_down_to_the_base(
     assert pace.next_interval_ms(BASE_INTERVAL_MS, demand=True) == BASE_INTERVAL_MS
 
 
+@examples()
 @given(
     most_ms=st.integers(min_value=-1, max_value=10**9),
     step_ms=st.integers(min_value=-1, max_value=10**9),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.tables.schedule import (
@@ -19,6 +19,7 @@ from headrace.model.tables.schedule import (
     quota_limit,
     rank,
 )
+from tests.examples import examples
 
 NOW_MS = 1_800_000_000_000
 MINUTE_MS = 60_000
@@ -105,7 +106,7 @@ def test_who_has_waited_too_long_goes_first_whatever_the_policy(policy: Scheduli
     rivals=st.integers(0, 12),
     arrivals=st.lists(st.integers(0, 3), min_size=1, max_size=60),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_no_table_waits_longer_than_the_bound(
     policy: SchedulingPolicy, rivals: int, arrivals: list[int]
 ) -> None:
@@ -156,7 +157,7 @@ any_demands = st.lists(
     free=st.integers(0, 16),
     break_quota=st.booleans(),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_grants_keep_quotas_waste_nothing_and_invent_nothing(
     shapes: list[tuple[float, int, int]], threads: int, free: int, *, break_quota: bool
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.model.tables.settings import (
@@ -13,6 +13,7 @@ from headrace.model.tables.settings import (
     Flaw,
     OptimizingSettings,
 )
+from tests.examples import examples
 
 # The names and defaults as Amoro documents them, but for `self-optimizing.filter`, which has none.
 AMORO = """
@@ -191,7 +192,7 @@ def test_an_undersized_limit_that_calls_good_files_undersized_is_told_and_used()
     set_here=st.dictionaries(st.sampled_from([p.name for p in PROPERTIES]), st.text(max_size=12)),
     set_there=st.dictionaries(st.sampled_from([p.name for p in PROPERTIES]), st.text(max_size=12)),
 )
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_no_text_makes_reading_fail(set_here: dict[str, str], set_there: dict[str, str]) -> None:
     _, flaws = OptimizingSettings.read(set_here, set_there)
 
