@@ -32,7 +32,7 @@ from headrace.model.task import (
     TaskKind,
     TaskStatus,
 )
-from headrace.store.jobs import epochs, jobs
+from headrace.store.jobs import due_jobs, epochs, jobs
 from headrace.store.jobs.epochs import Epoch
 from headrace.store.tasks import claims, tasks
 from headrace.store.tasks.tasks import Failure, Task, TaskEnd, lost_workers_max_of, retry_times_of
@@ -71,8 +71,7 @@ def give_back(conn: Connection, task: Task, *, unheard: bool = False) -> None:
     """Let another worker claim a task that never ran, or that its worker left in good order.
     `unheard`: its worker never acknowledged it."""
     tasks.give_back(conn, task, unheard=unheard)
-    if task.kind is TaskKind.PIPELINE and not task.stop:
-        move_pipeline(conn, task, PipelineStatus.SCHEDULED)
+    _waits_again(conn, task)
 
 
 def postpone(conn: Connection, task: Task, reason: str, *, now_ms: int) -> None:
@@ -85,8 +84,15 @@ def postpone(conn: Connection, task: Task, reason: str, *, now_ms: int) -> None:
         "task postponed",
         extra={"execution": task.claim.execution, "job": task.job_id, "reason": reason},
     )
+    _waits_again(conn, task)
+
+
+def _waits_again(conn: Connection, task: Task) -> None:
+    """A task was given back. One that is to stop is ended by the next look at its job."""
     if task.kind is TaskKind.PIPELINE and not task.stop:
         move_pipeline(conn, task, PipelineStatus.SCHEDULED)
+    else:
+        mark_job(conn, task)
 
 
 def worker_left(conn: Connection, task: Task, cause: FailureCause | None, *, now_ms: int) -> None:
@@ -183,6 +189,8 @@ def _try_again(
     job_log.note_retried(conn, task, error, following, now_ms=now_ms, pause_ms=pause_ms)
     if task.kind is TaskKind.PIPELINE:
         move_pipeline(conn, task, PipelineStatus.SCHEDULED)
+    else:
+        mark_job(conn, task)
 
 
 def _next_attempt_text(conn: Connection, task: Task, cause: FailureCause) -> str:
@@ -322,6 +330,13 @@ def finish(
     cause: FailureCause | None = None,
 ) -> None:
     tasks.finish(conn, [TaskEnd(task.claim, status, error, cause=cause)], now_ms=now_ms)
+    mark_job(conn, task)
+
+
+def mark_job(conn: Connection, task: Task) -> None:
+    """Have a pass look at the job of this task, if it has one: its next step may depend on it."""
+    if task.job_id is not None and task.pipeline is not None:
+        due_jobs.mark_pipeline(conn, task.job_id, task.pipeline)
 
 
 def move_pipeline(

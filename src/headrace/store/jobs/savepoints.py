@@ -22,7 +22,7 @@ from headrace.model.jobs.status import JobStatus, PipelineStatus
 from headrace.model.task import ENDED, FailureCause, TaskKind
 from headrace.store.core.engine import insert_new
 from headrace.store.core.prepared_statements import PreparedStatement
-from headrace.store.jobs.jobs import JOB_COLUMNS, Job, put_secrets, to_job
+from headrace.store.jobs.jobs import DUE, JOB_COLUMNS, Job, put_secrets, to_job
 from headrace.store.jobs.queue import next_place
 from headrace.store.jobs.schema import OPEN_JOB, job_secrets, jobs, pipelines, savepoints
 from headrace.store.tasks.schema import tasks
@@ -251,9 +251,10 @@ def begin_again(
             wanted_cancel=0,
             wanted_savepoint=0,
             created_at_ms=now_ms,
-            queue_number=next_place(),
+            queue_number=next_place(group),
             started_at_ms=None,
             ended_at_ms=None,
+            **DUE,
         )
     )
     created = {"job_id": job.id, "status": PipelineStatus.CREATED}
