@@ -24,6 +24,7 @@ BENCHES: Mapping[str, str] = {
     "epochs": "the demo job in 1, 10 and 100 epochs against the script",
     "failover": "SIGKILL of the leader to the next completed epoch",
     "compaction": "500 small files against Iceberg's own rewrite_data_files",
+    "passes": "a full pass of the leader over 5,000 and 20,000 open jobs",
     "planning": "planning a table of 100,000 files on a worker",
 }
 

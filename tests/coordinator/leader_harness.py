@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import chain, count
+from itertools import count
 
 from sqlalchemy import Engine, select
 
 from headrace.coordinator.context import Metrics, Pass, run_once
 from headrace.coordinator.jobs.cleanup import CleanupReconciler, Expiry
 from headrace.coordinator.jobs.commands import Commands
+from headrace.coordinator.jobs.passes import JobPasses
 from headrace.coordinator.jobs.reconciler import JobReconciler
 from headrace.coordinator.sync.answers import BatchEffects, Dispatch
 from headrace.coordinator.sync.liveness import StallReconciler, WorkerExpiry, WorkerLiveness
@@ -35,7 +36,7 @@ from headrace.protocol.messages import (
 from headrace.store.core import leases
 from headrace.store.core.engine import reading, writing
 from headrace.store.core.transactions import Term, fenced
-from headrace.store.jobs import jobs
+from headrace.store.jobs import due_jobs, jobs
 from headrace.store.jobs.schema import epochs as epoch_rows
 from headrace.store.tasks import tasks, workers
 from headrace.store.tasks.tasks import Task
@@ -88,6 +89,7 @@ class LeaderHarness:
         self.executions = StallReconciler(self.roster.monitor, self.clock)
         self.cleaning = CleanupReconciler(self.clock, self.ids, retention=RETENTION)
         self.expiry = Expiry(self.clock, RETENTION)
+        self._passes: JobPasses | None = None
 
     def take_over(self) -> None:
         """Another coordinator leads from now on, and remembers nothing."""
@@ -182,15 +184,24 @@ class LeaderHarness:
         """One look at everything: workers first, then jobs."""
         outcome = run_once(self.store, self.term, self.workers, self.workers.keys(self.store))
         stuck = run_once(self.store, self.term, self.executions, self.executions.keys())
-        with self.jobs.admission.one_pass():
-            with reading(self.store) as conn:
-                waiting = self.jobs.admission.read_queue(conn)
-                open_ids = set(jobs.open_ids(conn, most=JOBS_MAX)) - set(waiting)
-            keys = chain(sorted(open_ids), self.jobs.admission.due_in_turn(waiting))
-            found = run_once(self.store, self.term, self.jobs, keys)
+        found = self.job_passes.run(everything=True)
+        assert not self.unmarked(), "the sweep behind the marks would find these"
         return Pass(
             outcome.done + stuck.done + found.done, outcome.failed + stuck.failed + found.failed
         )
+
+    @property
+    def job_passes(self) -> JobPasses:
+        """Those of `self.jobs`, which a test may replace."""
+        if self._passes is None or self._passes.reconciler is not self.jobs:
+            self._passes = JobPasses(self.store, self.term, self.jobs, self.clock, self.metrics)
+        return self._passes
+
+    def unmarked(self) -> Sequence[str]:
+        """All open jobs that need a look, although nothing says so."""
+        with reading(self.store) as conn:
+            quiet = due_jobs.quiet(conn, now_ms=self.clock.wall_ms(), most=JOBS_MAX)
+            return self.job_passes.unmarked(conn, quiet)
 
     def clean(self) -> Pass:
         """One look at what ended jobs left behind; `pass_` leaves it alone."""

@@ -136,7 +136,7 @@ def test_jobs_that_wait_keep_their_places_in_the_queue(old: Engine) -> None:
             conn.execute(created, {"at": created_at_ms, "id": name})
     prepare_store(old)
     with reading(old) as conn:
-        assert [each.job_id for each in queue.waiting(conn)] == ["b", "c", "a"]
+        assert [each.job_id for each in queue.front(conn, "default", most=10)] == ["b", "c", "a"]
         numbers = conn.execute(text("SELECT queue_number FROM jobs ORDER BY id")).scalars().all()
     assert numbers == [3, 1, 2]
 

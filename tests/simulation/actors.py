@@ -134,7 +134,7 @@ class CoordinatorActor:
                     return known_job(conn, body)
             case _:
                 raise AssertionError(verb)
-        coordinator.look_at(job.id)
+        coordinator.look_again()
         return job
 
 

@@ -10,6 +10,7 @@ CONSTANTS: Mapping[str, object] = {
     "headrace.coordinator.service.CAMPAIGN_INTERVAL_S": 0.5,
     "headrace.coordinator.leadership.term.PASS_INTERVAL_S": 1.0,
     "headrace.coordinator.leadership.term.WAKE_TIMEOUT_S": 2.0,
+    "headrace.coordinator.jobs.passes.SWEEP_INTERVAL_S": 0.0,  # with each pass: it judges marks
     "headrace.coordinator.jobs.cleanup.LOOK_AGAIN_MS": 5000,
     "headrace.model.jobs.epoch.RETRY_PAUSE_MS": 1000,
     "headrace.coordinator.sync.writer.LOOK_INTERVAL_S": 2.0,

@@ -46,6 +46,7 @@ INVARIANTS: Mapping[str, str] = {
     "one whose outcome was unknown says later that it had landed (E3)",
     "pending_is_not_lost": "a table that rests gains by no plan, or is paused or switched off (T2)",
     "quota_is_kept": "no table has more rewrites at work than its share (T4)",
+    "every_change_is_marked": "no sweep finds a job due that nobody marked",
     "ready_stays_ready": "a source that is ready stays so until the end, which needs all (K1, K3)",
     "nothing_unforeseen": "no thread of the product dies, and no error of nobody's is logged",
     "enough_happened": "a history achieves what its shape promises",

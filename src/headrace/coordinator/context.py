@@ -110,6 +110,11 @@ class Metrics:
             "Objects whose reconciling raised",
             registry=self.registry,
         )
+        self.jobs_unmarked = Counter(
+            "headrace_jobs_unmarked",
+            "Jobs that the slow sweep found due, although whoever changed them had not marked them",
+            registry=self.registry,
+        )
         self._count_launches()
         self._count_connections()
 
@@ -171,17 +176,22 @@ class Pass:
     failed: list[str] = field(default_factory=list[str])
 
 
-def run_once(engine: Engine, term: Term, reconciler: Reconciler, keys: Iterable[str]) -> Pass:
-    """Reconcile each object that is due, in its own fenced transaction.
+def run_once(
+    engine: Engine,
+    term: Term,
+    reconciler: Reconciler,
+    keys: Iterable[str],
+    *,
+    sure: bool = False,
+) -> Pass:
+    """Reconcile each object that is due, in its own fenced transaction. `sure`: all of them are.
 
     An object whose reconciling raises is logged and stops no other one (T6).
     """
     outcome = Pass()
     for key in keys:
         try:
-            with reading(engine) as conn:
-                due = reconciler.due(conn, key)
-            if due:
+            if sure or _is_due(engine, reconciler, key):
                 with fenced(engine, term) as conn:
                     reconciler.reconcile(conn, key)
                 outcome.done.append(key)
@@ -191,3 +201,8 @@ def run_once(engine: Engine, term: Term, reconciler: Reconciler, keys: Iterable[
             log.exception("reconcile failed", extra={"reconciler": reconciler.name, "key": key})
             outcome.failed.append(key)
     return outcome
+
+
+def _is_due(engine: Engine, reconciler: Reconciler, key: str) -> bool:
+    with reading(engine) as conn:
+        return reconciler.due(conn, key)

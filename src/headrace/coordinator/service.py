@@ -135,10 +135,10 @@ class Coordinator:
             raise NotLeader(self._last_seen_leader())
         return term
 
-    def look_at(self, job_id: str) -> None:
-        """Reconcile this job soon, if this node leads: a command for it came in here."""
+    def look_again(self) -> None:
+        """Make a pass soon, if this node leads: a command for a job came in here."""
         if (term := self._leader_term) is not None:
-            term.look_at([job_id])
+            term.look_again()
 
     def _last_seen_leader(self) -> str | None:
         seen = self._seen

@@ -36,7 +36,7 @@ from sqlalchemy import (
 from headrace.model.jobs.epoch import CleanupStep
 from headrace.store.core.engine import is_sqlite
 from headrace.store.groups.groups import groups, resources
-from headrace.store.jobs.schema import cleanups, savepoints
+from headrace.store.jobs.schema import TIMED_JOB, cleanups, jobs, savepoints
 from headrace.store.tables.schema import (
     LEFTOVERS_OF_PROCESS,
     RUNNING_PROCESS,
@@ -58,6 +58,7 @@ MOVE_MAX_MS = 60_000  # for one statement that moves the times of all rows of a 
 WAITED_FOR: Mapping[Table, Sequence[str]] = {
     tasks: ("not_before_ms",),
     workers: ("drain_since_ms",),
+    jobs: ("due_at_ms",),
     cleanups: ("made_at_ms", "due_at_ms", "targets_due_at_ms"),
     savepoints: ("made_at_ms",),
     catalogs: ("due_at_ms", "discovered_at_ms"),
@@ -81,8 +82,10 @@ MOVED_ONLY_BY_KNOWN = {
     (savepoints, "made_at_ms"),
 }
 
-# Of a month of processes nearly all have ended: only rows that a partial index holds are read.
+# Of a month of processes nearly all have ended, and of all open jobs few wait for a time: only rows
+# that a partial index holds are read.
 INDEXED_ROWS: Mapping[tuple[Table, str], TextClause] = {
+    (jobs, "due_at_ms"): TIMED_JOB,
     (processes, "settling_since_ms"): RUNNING_PROCESS,
     (processes, "discard_at_ms"): LEFTOVERS_OF_PROCESS,
 }
@@ -97,6 +100,7 @@ class LongestPauses:
     rest_ms: int  # of a table after a failure
     discard_ms: int  # until what a process left staged is discarded
     block_ms: int  # for which a blocker holds
+    stopping_ms: int  # between two looks at a job that is stopping
     cleanup_ms: int  # until a job is cleaned up, and between tries; the job's own may be longer
     floor_ms: int  # until a group's minimum parallelism is requested again
 
@@ -213,6 +217,7 @@ def limits(longest: LongestPauses, *, now_ms: int) -> Mapping[Table, Mapping[str
             "settling_since_ms": now_ms,
         },
         blockers: {"expires_at_ms": now_ms + longest.block_ms},
+        jobs: {"due_at_ms": now_ms + longest.stopping_ms},
         cleanups: {
             "due_at_ms": _bigint(now_ms) + cleanup_ms,
             "targets_due_at_ms": _bigint(now_ms) + cleanup_ms,

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event, update
 
+from headrace.coordinator.context import run_once
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus
 from headrace.model.task import Claim, Lane, TaskStatus
@@ -40,7 +41,7 @@ def test_a_silent_worker_is_unregistered_and_its_tasks_are_requeued_in_one_pass(
     desk.clock.advance(TIMEOUT_S + 0.1)
     writes = Writes()
 
-    desk.pass_()
+    run_once(desk.store, desk.term, desk.workers, desk.workers.keys(desk.store))
 
     assert not desk.is_registered("w1")
     assert desk.task(claim.task).status is TaskStatus.PLANNED

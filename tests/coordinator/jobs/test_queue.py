@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, update
 
-from headrace.coordinator.jobs.admission import EXACT_PLACES_MAX
+from headrace.coordinator.jobs import admission
+from headrace.coordinator.jobs.admission import EXACT_PLACES_MAX, FRONT_MAX
+from headrace.coordinator.jobs.passes import SWEEP_INTERVAL_S
 from headrace.model.jobs.status import JobStatus
 from headrace.model.task import Claim
-from headrace.store.core import prepared_statements
 from headrace.store.core.engine import reading, writing
 from headrace.store.jobs import jobs, queue
+from headrace.store.jobs.queue import QueuedJob
 from headrace.store.jobs.schema import jobs as job_rows
 from tests.coordinator.jobs.streaming import restored, stopped_with_savepoint
 from tests.coordinator.leader_harness import LeaderHarness
@@ -95,7 +97,7 @@ def test_jobs_that_come_after_a_clock_was_set_back_do_not_go_before_those_that_w
     desk.take_over()
 
     with reading(desk.store) as conn:
-        line = [each.job_id for each in queue.waiting(conn)]
+        line = [each.job_id for each in queue.front(conn, "default", most=10)]
         told = jobs.get(conn, "waiting")
     assert line == ["waiting", "behind", "new", stopped]
     assert told is not None
@@ -256,36 +258,95 @@ def test_an_admission_costs_few_writes_however_many_wait(desk: LeaderHarness) ->
     desk.passes()
 
     desk.finish("w1", claim)
-    done = desk.pass_().done
+    done = [job for job in desk.pass_().done if job.startswith("job-")]
 
     assert "job-000" in done
-    assert len(done) <= EXACT_PLACES_MAX + 20  # those near the front, and who comes to a new number
+    assert len(done) <= EXACT_PLACES_MAX + 1  # those at the front
+    assert desk.pass_().done == [f"job-{EXACT_PLACES_MAX + 1:03}"]  # who has come to the front
     assert not desk.pass_().done
 
 
-def test_a_pass_reads_the_queue_once_however_many_wait(
+def test_a_pass_reads_only_the_front_of_a_line_however_many_wait(
     desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy(desk, slots=1, taken=1)
     accepted(desk, *(f"job-{n:03}" for n in range(50)))
     desk.passes()
-    asked = {"queue": 0, "statements": 0}
-    waiting, execute = queue.waiting, prepared_statements.execute
+    read: list[int] = []
+    really = queue.front
 
-    def counted(conn: Connection) -> Any:
-        asked["queue"] += 1
-        return waiting(conn)
+    def front(*asked: Any, **more: Any) -> Sequence[QueuedJob]:
+        found = really(*asked, **more)
+        read.append(len(found))
+        return found
 
-    def run(conn: Connection, sql: str, *values: Any) -> Any:
-        asked["statements"] += 1
-        return execute(conn, sql, *values)
-
-    monkeypatch.setattr(queue, "waiting", counted)
-    monkeypatch.setattr(prepared_statements, "execute", run)
+    monkeypatch.setattr(queue, "front", front)
     desk.pass_()
 
-    assert asked["queue"] == 1
-    assert asked["statements"] <= 20  # not one for each that waits
+    assert read == [FRONT_MAX]
+
+
+def test_a_round_number_is_brought_up_to_date_by_the_sweep(desk: LeaderHarness) -> None:
+    [claim] = busy(desk, slots=1, taken=1)
+    names = [f"job-{n:03}" for n in range(60)]
+    accepted(desk, *names)
+    desk.passes()
+    desk.finish("w1", claim)
+    desk.passes()
+    assert (
+        desk.job("job-051").waits_for == "its turn: more than 50 jobs before it in group 'default'"
+    )
+
+    desk.clock.advance(SWEEP_INTERVAL_S)
+    desk.sync("w1", free={})
+    desk.passes()
+
+    assert (
+        desk.job("job-051").waits_for == "its turn: more than 40 jobs before it in group 'default'"
+    )
+
+
+def test_far_behind_a_thousand_jobs_are_the_most_that_are_counted(
+    desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admission, "PLACES_MAX", 30)
+    busy(desk, slots=1, taken=1)
+    names = [f"job-{n:03}" for n in range(60)]
+    accepted(desk, *names)
+
+    desk.passes()
+
+    told = {desk.job(name).waits_for for name in names[31:]}
+    assert told == {"its turn: more than 30 jobs before it in group 'default'"}
+
+
+def test_a_front_of_jobs_that_are_all_too_large_hides_nobody(desk: LeaderHarness) -> None:
+    desk.register("w1", slots=1)
+    accepted(desk, *(f"huge-{n:02}" for n in range(FRONT_MAX + 1)), pipelines=2)
+    accepted(desk, "small")
+
+    desk.passes()
+
+    assert statuses(desk, "huge-00", "small") == [PENDING, SCHEDULED]
+
+
+def test_a_front_of_jobs_that_can_not_be_admitted_hides_nobody(
+    desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = [f"broken-{n:02}" for n in range(FRONT_MAX + 1)]
+    accepted(desk, *broken, "sound")
+    desk.register("w1", slots=1)
+    really = jobs.spec_of
+
+    def spec_of(conn: Connection, job_id: str) -> Any:
+        if job_id in broken:
+            raise RuntimeError("the store plays tricks")
+        return really(conn, job_id)
+
+    monkeypatch.setattr(jobs, "spec_of", spec_of)
+
+    assert set(desk.pass_().failed) == set(broken)
+    assert desk.status("sound") is SCHEDULED
 
 
 def test_the_queue_is_the_same_for_the_next_leader(desk: LeaderHarness) -> None:
@@ -298,4 +359,5 @@ def test_the_queue_is_the_same_for_the_next_leader(desk: LeaderHarness) -> None:
 
     assert not [job for job in desk.pass_().done if job in {"large", "small"}]
     with reading(desk.store) as conn:
-        assert [each.job_id for each in queue.waiting(conn)] == ["large", "small"]
+        line = queue.front(conn, "default", most=10)
+    assert [each.job_id for each in line] == ["large", "small"]

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headrace.coordinator.jobs.attempts import SETTLE_PAUSE_MAX_MS, SETTLE_PAUSE_MS
-from headrace.coordinator.jobs.reconciler import SETTLE_ALONE_DEADLINE_S, SETTLE_DEADLINE_S
+from headrace.coordinator.jobs.reconciler import (
+    SETTLE_ALONE_DEADLINE_S,
+    SETTLE_DEADLINE_S,
+    STOPPING_LOOK_MS,
+)
 from headrace.model.jobs.status import JobStatus, PipelineStatus
 from headrace.model.task import FailureCause, Lane, TaskKind, TaskStatus
 from headrace.protocol.messages import Json
@@ -229,6 +233,7 @@ def test_a_worker_that_comes_settles_what_was_waited_for(desk: LeaderHarness) ->
     desk.clock.advance(TIMEOUT_S + 1)
     desk.passes()
     desk.register("w2")
+    desk.clock.advance(STOPPING_LOOK_MS / 1000)
     desk.passes()
     assert desk.job(job).waits_for is None
 

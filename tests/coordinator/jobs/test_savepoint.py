@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.coordinator.jobs.reconciler import STOPPING_LOOK_MS
 from headrace.errors import NotFound, Refused
 from headrace.model.jobs.epoch import EpochKind
 from headrace.model.jobs.status import JobStatus, PipelineStatus
 from headrace.model.task import Claim
 from headrace.protocol.messages import PipelinePayload
 from headrace.store.core.engine import reading
-from headrace.store.jobs import jobs
+from headrace.store.jobs import due_jobs
 from tests.coordinator.jobs.streaming import epoch, running, saved, savepoint_of, streaming
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.specs import ROWS, failed, planned, spec, stopped, succeeded
@@ -120,13 +121,17 @@ def test_a_scheduled_job_is_asked_once_it_runs(desk: LeaderHarness) -> None:
 
 def test_a_leader_hears_of_it_though_another_node_took_the_command(desk: LeaderHarness) -> None:
     job, _ = running(desk)
-    desk.commands.savepoint(job)
-    with reading(desk.store) as conn:
-        assert jobs.wanted_ids(conn, most=10) == [job]
-
     desk.passes()
     with reading(desk.store) as conn:
-        assert jobs.wanted_ids(conn, most=10) == []
+        assert not due_jobs.any_due(conn, now_ms=desk.clock.wall_ms())
+
+    desk.commands.savepoint(job)
+
+    with reading(desk.store) as conn:
+        assert due_jobs.any_due(conn, now_ms=0), "whatever the clock of that node says"
+    desk.passes()
+    with reading(desk.store) as conn:
+        assert not due_jobs.any_due(conn, now_ms=desk.clock.wall_ms())
 
 
 @pytest.mark.req("K7")
@@ -175,6 +180,7 @@ def test_a_savepoint_without_a_worker_says_what_it_waits_for(desk: LeaderHarness
         "a worker in group 'default' to finish pipeline 1 for its savepoint"
     )
     desk.register("w2")
+    desk.clock.advance(STOPPING_LOOK_MS / 1000)
     desk.passes()
     assert desk.job(job).waits_for is None
 

@@ -211,7 +211,7 @@ def test_a_silent_worker_is_found_however_much_news_there_is(impatient: Led) -> 
 
     def chatter() -> None:
         while not stop.wait(LOOK_S):
-            impatient.term.look_at(["no-such-job"])
+            impatient.term.look_again()
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(chatter)
@@ -291,7 +291,7 @@ def test_a_term_that_is_fenced_ends_by_itself_and_wakes_whoever_is_parked(
         with writing(store) as conn:
             assert leases.take(conn, leases.read(conn), holder="rival", address="http://r:1")
         led.commands.submit(spec(), submission_key="x", group="default")
-        led.term.look_at(["anything"])
+        led.term.look_again()
 
     assert asyncio.run(scene())
     assert led.leadership.over.is_set()

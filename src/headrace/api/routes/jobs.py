@@ -105,7 +105,7 @@ Served = Depends(coordinator_of)
 def _view(coordinator: Coordinator, job: KnownJob, notes: Sequence[str] = ()) -> JobView:
     """The view of a job after a command about it, which is reconciled soon."""
     if isinstance(job, Job):
-        coordinator.look_at(job.id)
+        coordinator.look_again()
     with reading(coordinator.engine) as conn:
         return view_of(conn, job, coordinator.options.retention, notes=notes)
 

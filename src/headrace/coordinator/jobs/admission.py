@@ -5,26 +5,29 @@ group are admitted in the order in which they were accepted. While the first in 
 slots, no job behind it gets any, so that a large job is not starved by small ones that always fit.
 Only a job that needs more slots than its group has in all is skipped, until workers are added.
 
-A pass may see thousands of waiting jobs. It reads the queue once, and asks for free slots only for
-the first job of each group.
+Thousands may wait. A pass reads only the front of each group's line, the jobs whose rows say their
+exact place: whoever frees a slot, adds a worker or cancels the first in line need not tell anybody.
+A longer part of a line is read for jobs that are new in it, and for the slow sweep, which brings
+the round numbers up to date that jobs further back are told.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from pydantic import ValidationError
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
 from headrace.coordinator.jobs import job_log
 from headrace.errors import Refused
 from headrace.model.ids import Ids
 from headrace.model.jobs.epoch import Retention
-from headrace.model.jobs.status import JobStatus, PipelineStatus, ScheduleStrategy
+from headrace.model.jobs.status import JOB_WAITING, JobStatus, PipelineStatus, ScheduleStrategy
 from headrace.model.task import Lane, PipelineOrder, TaskKind
+from headrace.store.core.engine import reading
 from headrace.store.jobs import jobs, queue
 from headrace.store.jobs.jobs import Job, unreadable
 from headrace.store.jobs.queue import GroupSlots, QueuedJob
@@ -35,7 +38,8 @@ log = logging.getLogger(__name__)
 # Up to this place a job's row says exactly how many are before it; further back, a round number.
 # Otherwise each job that is admitted would cost a write for all that wait behind it.
 EXACT_PLACES_MAX = 20
-WAITING = frozenset({JobStatus.CREATED, JobStatus.PENDING})
+FRONT_MAX = EXACT_PLACES_MAX + 1  # jobs of a line that each pass reads
+PLACES_MAX = 1000  # further back, a job is only told that there are more before it
 
 
 class Admission:
@@ -46,58 +50,99 @@ class Admission:
     ) -> None:
         self._clock, self._ids, self._schedule = clock, ids, schedule
         self._retention = retention
-        self._in_pass, self._waiting_lines = False, WaitingLines((), {})
+        self._in_pass = False
+        self._slots: Mapping[str, int] | None = None  # by group, as read in this pass
+        self._lines: dict[str, WaitingLine] = {}  # by group, likewise
         self._judged: set[str] = set()  # in this pass: jobs for which it was decided
+        self._tried: set[str] = set()  # and for which that was tried
 
     @contextmanager
     def one_pass(self) -> Generator[None]:
-        """Within it, all jobs are judged by the queue as it was read once."""
-        self._in_pass, self._waiting_lines = True, WaitingLines((), {})
-        self._judged.clear()
+        """Within it, the front of each line is read once, unless all of it was admitted."""
+        self._forget()
+        self._in_pass = True
         try:
             yield
         finally:
             self._in_pass = False
 
-    def read_queue(self, conn: Connection) -> Sequence[str]:
-        """Read the queue: all waiting jobs, in the order in which they were accepted."""
-        self._waiting_lines = lines = WaitingLines.read(conn)
-        return lines.job_ids
+    def _forget(self) -> None:
+        self._slots, self._lines = None, {}
+        self._judged.clear()
+        self._tried.clear()
 
-    def due_in_turn(self, waiting: Sequence[str]) -> Iterator[str]:
-        """Yield the jobs that `admit` may change, one after another. A job that can't even be
-        judged loses its turn, so that it blocks nobody (T6)."""
+    def read_fronts(self, conn: Connection) -> Collection[str]:
+        """Read the front of every line, and what is free in its group; returns the groups."""
+        for group in queue.groups(conn):
+            self._read(conn, group, most=FRONT_MAX).room = queue.room(conn, group)
+        return self._lines.keys()
+
+    def due_in_turn(self, engine: Engine, group: str) -> Iterator[str]:
+        """Yield the jobs at the front that `admit` may change, one after another. A job that can't
+        even be judged loses its turn, so that it blocks nobody (T6)."""
         may_wait = self._schedule is ScheduleStrategy.WAIT
-        for key in waiting:
-            if may_wait and self._waiting_lines.wait_is_known(key):
-                continue
-            yield key
-            if key not in self._judged:
-                self._waiting_lines.had_its_turn(key)
+        passed_over: set[str] = set()
+        line = self._lines.get(group)
+        while True:
+            if line is None or line.is_used_up:
+                with reading(engine) as conn:
+                    passed_over = {*queue.some(conn, passed_over)}  # others were admitted
+                    line = self._read(conn, group, most=FRONT_MAX, but=passed_over)
+            for queued in line.jobs:
+                if may_wait and line.wait_is_known(queued):
+                    continue
+                self._tried.add(queued.job_id)
+                yield queued.job_id
+                passed_over.add(queued.job_id)
+                if queued.job_id not in self._judged:
+                    line.had_its_turn(queued)
+            if not line.is_used_up:
+                return
+
+    def not_tried(self, arrived: Collection[str]) -> Sequence[str]:
+        """Those of these jobs that were not at the front of a line in this pass."""
+        return sorted(set(arrived) - self._tried)
+
+    def outdated(self, conn: Connection, waiting: Collection[Job]) -> Sequence[str]:
+        """Those of these jobs whose rows do not say what they wait for, far back in line, too."""
+        found = queue.some(conn, [job.id for job in waiting])
+        for group in {queued.group for queued in found.values()}:
+            self._read(conn, group, most=PLACES_MAX + 1)
+        return sorted(
+            queued.job_id
+            for queued in found.values()
+            if self._is_refused(line := self._lines[queued.group], queued)
+            or not (line.is_next(queued) or line.wait_is_known(queued))
+        )
 
     def due(self, conn: Connection, job: Job) -> bool:
         """Whether `admit` would change anything."""
-        lines = self._current_lines(conn, job)
-        if job.status is JobStatus.CREATED or job not in lines or self._is_refused(lines, job):
+        queued = queue.some(conn, [job.id]).get(job.id)
+        if queued is None:
+            return False  # a cancel was written since we read it, and its mark with it
+        line = self._line_of(conn, queued)
+        if job.waits_for is None or self._is_refused(line, queued):
             return True
-        waits_for = lines.waits_for(conn, job)
+        waits_for = line.waits_for(conn, queued)
         self._judged.add(job.id)
         return waits_for != job.waits_for
 
     def admit(self, conn: Connection, job: Job) -> JobStatus:
         """Plan its tasks, or write what it waits for; returns the status that it has then."""
-        lines = self._current_lines(conn, job)
-        if job not in lines:
+        queued = queue.some(conn, [job.id]).get(job.id)
+        if queued is None:
             return job.status  # a cancel was written since we read it
-        waits_for = lines.waits_for(conn, job)
+        line = self._line_of(conn, queued)
+        waits_for = line.waits_for(conn, queued)
         self._judged.add(job.id)
         if waits_for is None:
-            lines.had_its_turn(job.id)
+            line.had_its_turn(queued)
             return self._plan(conn, job)
-        if self._is_refused(lines, job):
-            lines.had_its_turn(job.id)
-            room, needed = queue.room(conn, job.group), lines.needed(job)
-            return self._fail(conn, job, no_room_text(job.id, job.group, needed=needed, room=room))
+        if self._is_refused(line, queued):
+            line.had_its_turn(queued)
+            room = queue.room(conn, job.group)
+            error = no_room_text(job.id, job.group, needed=queued.needed, room=room)
+            return self._fail(conn, job, error)
         if job.status is JobStatus.PENDING:
             jobs.note_waits_for(conn, job, waits_for)
         else:  # logged once: the reason changes with every other job
@@ -106,17 +151,37 @@ class Admission:
                 job_log.note(conn, job.id, f"waits for {waits_for}", now_ms=now_ms)
         return JobStatus.PENDING
 
-    def _current_lines(self, conn: Connection, job: Job) -> WaitingLines:
-        """The queue as it was read in this pass; read again when the job came later."""
-        if not self._in_pass or job not in self._waiting_lines:
-            self._waiting_lines = WaitingLines.read(conn)
-        return self._waiting_lines
+    def _line_of(self, conn: Connection, queued: QueuedJob) -> WaitingLine:
+        """The line as it was read in this pass; read further, or again when the job came later."""
+        line = self._lines.get(queued.group) if self._in_pass else None
+        if line is None or not line.knows(queued):
+            if not self._in_pass:
+                self._forget()
+            line = self._read(conn, queued.group, most=PLACES_MAX + 1)
+        return line
 
-    def _is_refused(self, lines: WaitingLines, job: Job) -> bool:
+    def _read(
+        self, conn: Connection, group: str, *, most: int, but: Collection[str] = ()
+    ) -> WaitingLine:
+        """Read the front of a line; `but`: jobs that have had their turn already."""
+        if self._slots is None:
+            self._slots = workers.slots_by_group(conn)
+        slots, most = self._slots.get(group, 0), most + len(but)
+        front = queue.front(conn, group, most=most)
+        whole = len(front) < most
+        if not whole and any(each.needed > slots for each in front):
+            fitting = queue.front(conn, group, most=most, slots=slots)
+            front = [*(each for each in front if each.needed > slots), *fitting]
+            whole = len(fitting) < most
+        front = [each for each in front if each.job_id not in but]
+        self._lines[group] = line = WaitingLine(group, slots, front, whole=whole)
+        return line
+
+    def _is_refused(self, line: WaitingLine, queued: QueuedJob) -> bool:
         """Whether it is its turn, or it is too large, and no job may wait."""
         if self._schedule is not ScheduleStrategy.REJECT:
             return False
-        return lines.is_next(job.id) or lines.is_too_large(job.id)
+        return line.is_next(queued) or line.is_too_large(queued)
 
     def _plan(self, conn: Connection, job: Job) -> JobStatus:
         now_ms = self._clock.wall_ms()
@@ -166,82 +231,74 @@ class Admission:
 
 def is_waiting(job: Job) -> bool:
     """Whether it waits to be admitted."""
-    return job.status in WAITING and not job.wanted_cancel
+    return job.status in JOB_WAITING and not job.wanted_cancel
 
 
-class WaitingLines:
-    """The queue of each group, as it was read at one moment."""
+class WaitingLine:
+    """The front of one group's queue, as it was read at one moment."""
 
-    def __init__(self, waiting: Sequence[QueuedJob], slots: Mapping[str, int]) -> None:
-        self.job_ids = [each.job_id for each in waiting]
-        self._waiting = {each.job_id: each for each in waiting}
-        self._slots = slots
-        self._lines: dict[str, list[QueuedJob]] = {}
-        self._places: dict[str, int] = {}
-        self._heads: dict[str, int] = {}  # by group: how many jobs of its line have had their turn
-        for each in waiting:
-            if each.needed <= slots.get(each.group, 0):
-                line = self._lines.setdefault(each.group, [])
-                self._heads[each.group] = 0
-                self._places[each.job_id] = len(line)
-                line.append(each)
+    def __init__(self, group: str, slots: int, front: Sequence[QueuedJob], *, whole: bool) -> None:
+        """`whole`: all jobs that fit into the group's slots are there."""
+        self.jobs = front
+        self.room: GroupSlots | None = None  # as it was when the line was read, if it was asked for
+        self._group, self._slots, self._whole = group, slots, whole
+        self._fitting = [each for each in front if each.needed <= slots]
+        self._places = {each.job_id: place for place, each in enumerate(self._fitting)}
+        self._head = 0  # how many of them have had their turn
 
-    @classmethod
-    def read(cls, conn: Connection) -> WaitingLines:
-        return cls(queue.waiting(conn), workers.slots_by_group(conn))
+    @property
+    def is_used_up(self) -> bool:
+        """Whether all that was read have had their turn, and there are more."""
+        return not self._whole and self._head >= len(self._fitting)
 
-    def __contains__(self, job: Job) -> bool:
-        queued = self._waiting.get(job.id)
-        return queued is not None and queued.group == job.group
+    def knows(self, queued: QueuedJob) -> bool:
+        """Whether its place was read, or is so far back that it does not matter."""
+        if self.is_too_large(queued) or queued.job_id in self._places:
+            return True
+        return not self._whole and len(self._fitting) > PLACES_MAX
 
-    def waits_for(self, conn: Connection, job: Job) -> str | None:
+    def waits_for(self, conn: Connection, queued: QueuedJob) -> str | None:
         """What a queued job waits for; None: it can have all its slots now."""
-        if not self.is_next(job.id):
-            return self._wait_reason(job.id)
-        room = queue.room(conn, job.group)  # read now: jobs before it have taken their slots
-        return (
-            _needs_text(self.needed(job), room, job.group) if room.free < self.needed(job) else None
-        )
+        if not self.is_next(queued):
+            return self._wait_reason(queued)
+        room = queue.room(conn, self._group)  # read now: jobs before it have taken their slots
+        enough = room.free >= queued.needed
+        return None if enough else _needs_text(queued.needed, room, self._group)
 
-    def wait_is_known(self, job_id: str) -> bool:
+    def wait_is_known(self, queued: QueuedJob) -> bool:
         """Whether its row says already what it waits for, so that it can be skipped."""
-        queued = self._waiting.get(job_id)
-        return (
-            queued is not None
-            and not self.is_next(job_id)
-            and queued.waits_for == self._wait_reason(job_id)
-        )
+        if not self.is_next(queued):
+            return queued.waits_for == self._wait_reason(queued)
+        # While nobody had a turn, the slots that are free are those that were read.
+        if self.room is None or self._head or queued.needed <= self.room.free:
+            return False
+        return queued.waits_for == _needs_text(queued.needed, self.room, self._group)
 
-    def is_next(self, job_id: str) -> bool:
+    def is_next(self, queued: QueuedJob) -> bool:
         """Whether it is the first in its line."""
-        return job_id in self._places and self._before(job_id) <= 0
+        return not self.is_too_large(queued) and self._before(queued) <= 0
 
-    def is_too_large(self, job_id: str) -> bool:
+    def is_too_large(self, queued: QueuedJob) -> bool:
         """Whether it needs more slots than its group has in all."""
-        return job_id not in self._places
+        return queued.needed > self._slots
 
-    def needed(self, job: Job) -> int:
-        return self._waiting[job.id].needed
+    def _before(self, queued: QueuedJob) -> int:
+        return self._places.get(queued.job_id, PLACES_MAX + 1 + self._head) - self._head
 
-    def _before(self, job_id: str) -> int:
-        return self._places[job_id] - self._heads[self._waiting[job_id].group]
-
-    def _wait_reason(self, job_id: str) -> str:
+    def _wait_reason(self, queued: QueuedJob) -> str:
         """What it waits for, without a look at the slots that are free now."""
-        queued = self._waiting[job_id]
-        if job_id not in self._places:
-            return _needs_text(
-                queued.needed, GroupSlots(self._slots.get(queued.group, 0), free=0), queued.group
-            )
-        return _turn_text(
-            self._before(job_id), self._lines[queued.group][self._heads[queued.group]], queued.group
-        )
+        if self.is_too_large(queued):
+            return _needs_text(queued.needed, GroupSlots(self._slots, free=0), self._group)
+        before = self._before(queued)
+        if before > EXACT_PLACES_MAX:
+            more_than = _rounded(min(before, PLACES_MAX + 1))
+            return f"its turn: more than {more_than} jobs before it in group {self._group!r}"
+        return _turn_text(before, self._fitting[self._head], self._group)
 
-    def had_its_turn(self, job_id: str) -> None:
+    def had_its_turn(self, queued: QueuedJob) -> None:
         """If it was the first in line, the turn passes to the next job, whatever became of it."""
-        place = self._places.get(job_id)
-        if place is not None and place == self._heads[self._waiting[job_id].group]:
-            self._heads[self._waiting[job_id].group] += 1
+        if self._places.get(queued.job_id) == self._head:
+            self._head += 1
 
 
 def _needs_text(needed: int, room: GroupSlots, group: str) -> str:
@@ -255,8 +312,6 @@ def _needs_text(needed: int, room: GroupSlots, group: str) -> str:
 
 
 def _turn_text(before: int, first: QueuedJob, group: str) -> str:
-    if before > EXACT_PLACES_MAX:
-        return f"its turn: more than {_rounded(before)} jobs before it in group {group!r}"
     slots = "1 slot" if first.needed == 1 else f"{first.needed} slots"
     jobs = "1 job" if before == 1 else f"{before} jobs"
     who = f"first {first.job_id!r}" if before > 1 else repr(first.job_id)

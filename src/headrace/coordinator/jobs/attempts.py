@@ -34,7 +34,7 @@ from headrace.model.task import (
     TaskOrder,
     TaskStatus,
 )
-from headrace.store.jobs import epochs, jobs
+from headrace.store.jobs import due_jobs, epochs, jobs
 from headrace.store.jobs.epochs import Epoch
 from headrace.store.tasks import claims, tasks
 from headrace.store.tasks.tasks import Failure, Task, TaskEnd
@@ -73,7 +73,7 @@ def give_back(conn: Connection, task: Task, *, unheard: bool = False) -> None:
     """Let another worker claim a task that never ran, or that its worker left in good order.
     `unheard`: its worker never acknowledged it."""
     if tasks.give_back(conn, task, unheard=unheard):
-        _move_to_scheduled(conn, task)
+        _waits_again(conn, task)
 
 
 def postpone(conn: Connection, task: Task, reason: str, *, now_ms: int) -> None:
@@ -83,17 +83,20 @@ def postpone(conn: Connection, task: Task, reason: str, *, now_ms: int) -> None:
     cause = FailureCause.ERROR
     failure = Failure(reason, cause, *counted, now_ms, KEY_AWAY_PAUSE_MS)
     if tasks.give_back(conn, task, failure):
-        _move_to_scheduled(conn, task)
+        _waits_again(conn, task)
     log.warning(
         "task postponed",
         extra={"execution": task.claim.execution, "job": task.job_id, "reason": reason},
     )
 
 
-def _move_to_scheduled(conn: Connection, task: Task) -> None:
-    """Its task waits for a worker again, unless the pipeline is being stopped."""
+def _waits_again(conn: Connection, task: Task) -> None:
+    """Its task waits for a worker again. One that is to stop is ended by the next look at its
+    job."""
     if task.kind is TaskKind.PIPELINE and not task.stop:
         move_pipeline(conn, task, PipelineStatus.SCHEDULED)
+    else:
+        mark_job(conn, task)
 
 
 def worker_left(conn: Connection, task: Task, cause: FailureCause | None, *, now_ms: int) -> None:
@@ -190,6 +193,8 @@ def _try_again(
     job_log.note_retried(conn, task, error, following, now_ms=now_ms, pause_ms=pause_ms)
     if task.kind is TaskKind.PIPELINE:
         move_pipeline(conn, task, PipelineStatus.SCHEDULED)
+    else:
+        mark_job(conn, task)
 
 
 def _next_attempt_text(conn: Connection, task: Task, cause: FailureCause) -> str:
@@ -327,11 +332,21 @@ def finish(
     cause: FailureCause | None = None,
 ) -> None:
     tasks.finish(conn, [TaskEnd(task.claim, status, error, cause=cause)], now_ms=now_ms)
+    mark_job(conn, task)
+
+
+def mark_job(conn: Connection, task: Task) -> None:
+    """Have a pass look at the job of this task, if it has one: its next step may depend on it."""
+    if task.job_id is not None and task.pipeline is not None:
+        due_jobs.mark_pipeline(conn, task.job_id, task.pipeline)
 
 
 def move_pipeline(
     conn: Connection, task: Task, status: PipelineStatus, *, error: str | None = None
 ) -> None:
+    """Move the pipeline of this task, if its map has the step from where it is; a pass looks at its
+    job either way, since the task has changed."""
     assert task.job_id is not None
     assert task.pipeline is not None
-    jobs.change_pipeline(conn, task.job_id, task.pipeline, status, error=error)
+    if not jobs.change_pipeline(conn, task.job_id, task.pipeline, status, error=error):
+        mark_job(conn, task)

@@ -11,7 +11,7 @@ The last part looks up jobs that may be gone: by their rows, or else by their hi
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +27,7 @@ from headrace.store.jobs import cleanups, epochs, history, jobs, savepoints
 from headrace.store.jobs.history import EndedRun
 from headrace.store.jobs.jobs import Job, PipelineRow
 from headrace.store.jobs.savepoints import Savepoint
-from headrace.store.tasks import tasks, workers
+from headrace.store.tasks import tasks
 from headrace.store.tasks.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -172,14 +172,15 @@ def is_saved(conn: Connection, job: Job, pipelines: Sequence[PipelineRow]) -> bo
     return EpochKind.SAVEPOINT in kinds
 
 
-def saving_waits_for(conn: Connection, job: Job, job_tasks: Sequence[Task]) -> str | None:
-    """What a job that is to end with a savepoint waits for: a worker, when its group has none."""
+def saving_waits_for(job: Job, job_tasks: Sequence[Task], groups: Collection[str]) -> str | None:
+    """What a job that is to end with a savepoint waits for: a worker, when its group is not among
+    those that have any."""
     waiting = [
         task
         for task in job_tasks
         if task.kind is TaskKind.PIPELINE and task.status is TaskStatus.PLANNED
     ]
-    if not waiting or job.group in workers.slots_by_group(conn):
+    if not waiting or job.group in groups:
         return None
     return (
         f"a worker in group {job.group!r} to finish pipeline {waiting[0].pipeline} "

@@ -5,13 +5,18 @@ stop      a job that fails or is canceled has its executions stopped
 settle    what an ended execution left open is completed or aborted, by a control task (E6)
 save      the executions of a job that is to end with a savepoint are told so
 end       the job's status follows from its pipelines', and what a restore needs is kept
+
+`look` finds out for a whole page of jobs which of them need a step, and sets the others to rest
+until they are marked (`store/jobs/due_jobs.py`). A job that is stopping also waits for deadlines of
+this leader's own clock, and for workers to come: it is looked at every few seconds.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 
 from sqlalchemy import Connection
 
@@ -40,7 +45,8 @@ from headrace.model.task import (
     TaskStatus,
 )
 from headrace.seams import seam
-from headrace.store.jobs import epochs, jobs
+from headrace.store.jobs import due_jobs, epochs, jobs
+from headrace.store.jobs.due_jobs import LookedAt
 from headrace.store.jobs.jobs import Job, PipelineRow
 from headrace.store.tasks import tasks, workers
 from headrace.store.tasks.tasks import Task, TaskEnd
@@ -53,6 +59,8 @@ STOP_DEADLINE_S = 600.0  # after it, an execution that was told to stop is given
 SETTLE_DEADLINE_S = 900.0
 SETTLE_ALONE_DEADLINE_S = 30.0
 SETTLE_HELD_DEADLINE_S = 3600.0  # the limit when a worker holds the settle task
+SETTLE_DEADLINES_S = (SETTLE_ALONE_DEADLINE_S, SETTLE_DEADLINE_S, SETTLE_HELD_DEADLINE_S)
+STOPPING_LOOK_MS = 5_000  # between two looks at a job that is stopping, unless it is marked
 ENDING = frozenset({JobStatus.CANCELING, JobStatus.FAILING})
 STOPPING = ENDING | {JobStatus.DOING_SAVEPOINT}
 # An error of a pipeline is not the reason why a job has one of these.
@@ -78,6 +86,23 @@ class _View:
         pipelines = jobs.pipelines_of(conn, job.id)
         return cls(job, pipelines, tasks.of_job(conn, job.id), is_saved(conn, job, pipelines))
 
+    @classmethod
+    def of_all(cls, conn: Connection, some: Collection[Job]) -> Mapping[str, _View]:
+        """Views of many jobs, by id, with few queries. Tasks are read only of those that are
+        stopping: no step of another job depends on them."""
+        pipelines = due_jobs.pipelines_of_all(conn, [job.id for job in some])
+        stopping = [job.id for job in some if job.status in STOPPING]
+        held = tasks.of_jobs(conn, stopping)
+        return {
+            job.id: cls(
+                job,
+                pipelines[job.id],
+                held.get(job.id, ()),
+                is_saved(conn, job, pipelines[job.id]),
+            )
+            for job in some
+        }
+
     def next_status(self) -> JobStatus:
         return next_job_status(
             self.job.status,
@@ -101,6 +126,14 @@ class _View:
         return pipeline.status not in PIPELINE_ENDED and (
             running is None or running.status in ENDED
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What a look at a page of jobs found."""
+
+    need_step: Sequence[str]
+    arrived: Mapping[str, str]  # the group, by job that is new in its line
 
 
 class JobReconciler:
@@ -129,10 +162,50 @@ class JobReconciler:
             return False
         if is_waiting(job):
             return self.admission.due(conn, job)
-        view = _View.of(conn, job)
+        return self._needs_step(conn, _View.of(conn, job), workers.slots_by_group(conn))
+
+    def look(self, conn: Connection, ids: Collection[str]) -> Look:
+        """Look at these jobs, which are marked or whose time has come. Those that need no step are
+        at rest afterwards, in the same transaction. One that somebody changes right now is left
+        out: it stays marked, for the next pass."""
+        seen = due_jobs.lock(conn, ids)
+        open_jobs = [each.job for each in seen if each.job.status not in JOB_ENDED]
+        arrived = {job.id: job.group for job in open_jobs if is_waiting(job) and not job.waits_for}
+        need_step = self.need_step(conn, (job for job in open_jobs if not is_waiting(job)))
+        idle = [s for s in seen if s.job.id not in need_step and s.job.id not in arrived]
+        self._set_to_rest(conn, idle)
+        return Look(sorted(need_step), arrived)
+
+    def need_step(self, conn: Connection, some: Iterable[Job]) -> set[str]:
+        """Those of these jobs, none of which waits for slots, that `reconcile` would change."""
+        views = _View.of_all(conn, list(some))
+        if not views:
+            return set()
+        groups = workers.slots_by_group(conn)
+        return {id_ for id_, view in views.items() if self._needs_step(conn, view, groups)}
+
+    def _set_to_rest(self, conn: Connection, idle: Collection[LookedAt]) -> None:
+        due_jobs.set_quiet(conn, [(each, self._next_look_ms(each)) for each in idle])
+
+    def _next_look_ms(self, seen: LookedAt) -> int | None:
+        """When a job at rest is looked at again, though nobody marks it; None: never."""
+        job = seen.job
+        if job.status in JOB_ENDED:
+            return seen.due_at_ms  # its row stays as it is
+        if job.status not in STOPPING:
+            return None
+        now_s, pauses_s = self._clock.monotonic_s(), [STOPPING_LOOK_MS / 1000]
+        if (since_s := self._stopping_since_s.get(job.id)) is not None:
+            pauses_s.append(since_s + STOP_DEADLINE_S - now_s)
+        if (since_s := self._settling_since_s.get(job.id)) is not None:
+            pauses_s += [since_s + deadline_s - now_s for deadline_s in SETTLE_DEADLINES_S]
+        return self._clock.wall_ms() + ceil(1000 * min(each for each in pauses_s if each > 0))
+
+    def _needs_step(self, conn: Connection, view: _View, groups: Collection[str]) -> bool:
+        """`groups`: those that have workers."""
         if view.next_status() is not view.job.status:
             return True
-        if view.job.status in STOPPING and _end_waits_for(conn, view) != view.job.waits_for:
+        if view.job.status in STOPPING and _end_waits_for(conn, view, groups) != view.job.waits_for:
             return True
         return view.job.status in ENDING and (
             bool(self._unstopped(view))
@@ -266,7 +339,7 @@ class JobReconciler:
     def _note_what_it_waits_for(self, conn: Connection, key: str) -> None:
         if (view := _View.read(conn, key)) is None:
             return
-        waits_for = _end_waits_for(conn, view)
+        waits_for = _end_waits_for(conn, view, workers.slots_by_group(conn))
         if waits_for != view.job.waits_for:
             jobs.note_waits_for(conn, view.job, waits_for)
 
@@ -300,13 +373,14 @@ def _needs_winding_down(view: _View) -> bool:
     return any(settle is None or settle.status in ENDED for settle in settling)
 
 
-def _end_waits_for(conn: Connection, view: _View) -> str | None:
-    """What a job that is to end waits for: a worker, when its group has none."""
+def _end_waits_for(conn: Connection, view: _View, groups: Collection[str]) -> str | None:
+    """What a job that is to end waits for: a worker, when its group is not among those that have
+    any."""
     if view.job.status is JobStatus.DOING_SAVEPOINT:
-        return saving_waits_for(conn, view.job, view.tasks)
+        return saving_waits_for(view.job, view.tasks, groups)
     group = view.job.group
     waiting = [p for p, settle in view.settling() if settle.status is TaskStatus.PLANNED]
-    if not waiting or group in workers.slots_by_group(conn):
+    if not waiting or group in groups:
         return None
     oldest = _oldest_open(conn, view.job, waiting[0])
     epoch = f"epoch {oldest.epoch} of " if oldest else ""

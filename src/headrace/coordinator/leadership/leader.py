@@ -35,6 +35,7 @@ from sqlalchemy import Engine
 from headrace.clock import Clock
 from headrace.coordinator.context import CoordinatorSettings
 from headrace.coordinator.jobs import cleanup
+from headrace.coordinator.jobs.reconciler import STOPPING_LOOK_MS
 from headrace.coordinator.tables import catalogs, commands, evaluation, processes, table_state
 from headrace.errors import StoreBusy, StoreUnavailable
 from headrace.model.jobs import epoch
@@ -298,6 +299,7 @@ def longest_pauses(options: CoordinatorSettings) -> LongestPauses:
         rest_ms=rest_ms,
         discard_ms=max(table_state.DISCARD_PAUSE_MS, processes.LOOK_AGAIN_MS, retry_ms),
         block_ms=1000 * commands.BLOCK_MAX_S,
+        stopping_ms=STOPPING_LOOK_MS,
         cleanup_ms=max(
             retention.state_cleanup_delay_ms,
             retention.marks_kept_ms,

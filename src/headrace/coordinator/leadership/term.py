@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable
 
 from sqlalchemy import Connection, Engine
 
@@ -17,6 +16,7 @@ from headrace.coordinator.context import CoordinatorSettings, Metrics, run_once
 from headrace.coordinator.groups.reconciler import GroupController
 from headrace.coordinator.jobs import attempts, job_log
 from headrace.coordinator.jobs.cleanup import CleanupReconciler, Expiry
+from headrace.coordinator.jobs.passes import JobPasses
 from headrace.coordinator.jobs.reconciler import JobReconciler
 from headrace.coordinator.leadership.leader import Leadership
 from headrace.coordinator.sync import reports
@@ -37,7 +37,7 @@ from headrace.protocol.messages import Goodbye, Register, Registered
 from headrace.store.core.engine import reading
 from headrace.store.core.notifications import open_waker
 from headrace.store.core.transactions import Term
-from headrace.store.jobs import jobs
+from headrace.store.jobs import due_jobs
 from headrace.store.tasks import claims, workers
 from headrace.store.tasks.workers import Worker
 
@@ -48,7 +48,6 @@ WAKE_TIMEOUT_S = 0.5  # at most so long the waker's thread does not check the st
 STOP_TIMEOUT_S = 5.0  # for each thread of a term to end
 ANSWER_TIMEOUT_S = 10.0  # for the writer to commit a request of a worker
 WAKE_MAX = 1000  # tasks counted, and so workers woken, at a time
-PAGE_MAX = 200  # open jobs read at a time
 
 
 class LeaderTerm:
@@ -85,9 +84,7 @@ class LeaderTerm:
         )
         self._make_reconcilers(clock, ids)
         self._news = threading.Event()
-        self._named_jobs: set[str] = set()
         self._tables_named = False
-        self._lock = threading.Lock()
         self._waker = open_waker(engine)
         self._reconciling = threading.Thread(target=self._reconcile, name="reconcile", daemon=True)
         self._threads = [
@@ -103,6 +100,9 @@ class LeaderTerm:
             wake_worker=self._notifier.wake_worker,
             retention=retention,
             schedule=self._options.schedule,
+        )
+        self._job_passes = JobPasses(
+            self._engine, self._leadership.term, self._jobs, clock, self._metrics
         )
         self._cleaning = CleanupReconciler(clock, ids, retention=retention)
         self._expiry = Expiry(clock, retention)
@@ -140,10 +140,8 @@ class LeaderTerm:
         """Whether the threads that a term can't do without are alive."""
         return self.writer.is_alive() and self._reconciling.is_alive()
 
-    def look_at(self, job_ids: Iterable[str]) -> None:
-        """Reconcile these jobs soon: something about them changed."""
-        with self._lock:
-            self._named_jobs |= set(job_ids)
+    def look_again(self) -> None:
+        """Make a pass soon: jobs were marked (`store/jobs/due_jobs.py`)."""
         self._news.set()
 
     def register(self, request: Register) -> Registered:
@@ -196,7 +194,7 @@ class LeaderTerm:
     def _committed(self, effects: BatchEffects) -> None:
         self._tables_named |= effects.tables
         if effects.jobs or effects.tables:
-            self.look_at(effects.jobs)
+            self.look_again()
 
     def _fenced(self, error: LeaderFenced) -> None:
         log.warning("leader fenced", extra={"term": error.held, "current": error.current})
@@ -210,15 +208,15 @@ class LeaderTerm:
     def _listen(self) -> None:
         while not self._leadership.over.is_set():
             if self._waker.wait(WAKE_TIMEOUT_S):
-                self._look_at_wanted()
+                self._look_for_marks()
 
-    def _look_at_wanted(self) -> None:
-        """Name the jobs with an open wish: another node may have written a command."""
+    def _look_for_marks(self) -> None:
+        """Make a pass soon if a job is marked: another node may have written a command."""
         try:
             with reading(self._engine) as conn:
-                wanted = jobs.wanted_ids(conn, most=PAGE_MAX)
-            if wanted:
-                self.look_at(wanted)
+                any_due = due_jobs.any_due(conn, now_ms=self._clock.wall_ms())
+            if any_due:
+                self.look_again()
         except Unavailable as error:
             log.warning("store away", extra={"reason": str(error)})
 
@@ -229,19 +227,18 @@ class LeaderTerm:
             self._end()
 
     def _pass_while_trusted(self) -> None:
-        """Make passes until the term ends. The first one is the recovery pass: it covers everything
-        that this term inherits.
+        """Make passes until the term ends. The first one is the recovery pass. It needs to look
+        only at what is due, since that was written down by whoever changed it; what an older
+        program did not write down is found by the sweep, which begins with this pass.
 
-        So does one pass each interval, however often named jobs wake this loop in between: a worker
-        that fell silent and a job that waits for a slot notify nobody.
+        One pass each interval looks at everything, however often news wake this loop in between: a
+        worker that fell silent and a job that waits for a slot notify nobody.
         """
         next_s = now_s = self._clock.monotonic_s()
         while self._leadership.trusted(now_s):
             everything = now_s >= next_s
-            with self._lock:
-                named, self._named_jobs = self._named_jobs, set()
             try:
-                self._pass(named, everything=everything)
+                self.make_pass(everything=everything)
             except LeaderFenced as error:
                 self._fenced(error)
                 return
@@ -252,20 +249,19 @@ class LeaderTerm:
             now_s = self._clock.monotonic_s()
             if everything:
                 next_s = now_s + PASS_INTERVAL_S
-            self._news.wait(max(0.0, next_s - now_s))
+            if not self._job_passes.more:
+                self._news.wait(max(0.0, next_s - now_s))
             self._news.clear()
             now_s = self._clock.monotonic_s()
 
-    def _pass(self, named: set[str], *, everything: bool) -> None:
+    def make_pass(self, *, everything: bool) -> None:
+        """Make one pass: silent workers first, so that they wait for nobody."""
         term = self._leadership.term
         if everything:
             run_once(self._engine, term, self._workers, self._workers.keys(self._engine))
             stalled = run_once(self._engine, term, self._executions, self._executions.keys())
             self._metrics.executions_stuck.inc(len(stalled.done))
-        with self._jobs.admission.one_pass():
-            for page in self._pages() if everything else [sorted(named)]:
-                failed = run_once(self._engine, term, self._jobs, page).failed
-                self._metrics.reconcile_failures.inc(len(failed))
+        self._job_passes.run(everything=everything)
         if everything or self._tables_named:
             self._tables_named = False
             self._tables.run(term)
@@ -284,17 +280,3 @@ class LeaderTerm:
         expired = run_once(self._engine, term, self._expiry, self._expiry.keys)
         failed = [*cleaned.failed, *expired.failed]
         self._metrics.reconcile_failures.inc(len(failed))
-
-    def _pages(self) -> Iterable[Iterable[str]]:
-        """Pages of all open jobs; last those that wait for slots, in the order of the queue."""
-        with reading(self._engine) as conn:
-            waiting = self._jobs.admission.read_queue(conn)
-        after, in_line = "", frozenset(waiting)
-        while True:
-            with reading(self._engine) as conn:
-                page = jobs.open_ids(conn, after=after, most=PAGE_MAX)
-            if not page:
-                break
-            yield [key for key in page if key not in in_line]
-            after = page[-1]
-        yield self._jobs.admission.due_in_turn(waiting)

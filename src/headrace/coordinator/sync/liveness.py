@@ -174,7 +174,7 @@ class WorkerExpiry:
     def keys(self, engine: Engine) -> Sequence[str]:
         with reading(engine) as conn:
             registered = {worker.id for worker in workers.registered(conn)}
-            lost = {task.worker_id or "" for task in tasks.of_unregistered(conn, most=REQUEUE_MAX)}
+            lost = tasks.unregistered_holders(conn)
         silent = {w for w in self._liveness.names() | registered if self._liveness.expired(w)}
         slow = {w for w in registered - silent if self._liveness.slow_to_answer(w)}
         for unknown in silent - registered:  # it synced without being registered, and is gone

@@ -147,4 +147,4 @@ class RewriteGrants:
 def _has_waiting_job(conn: Connection, group: str, slots: int) -> bool:
     """Whether a job waits for slots of the group. A job that needs more slots than there are waits
     for workers, and slots kept free would not help it."""
-    return any(each.group == group and each.needed <= slots for each in queue.waiting(conn))
+    return bool(queue.front(conn, group, slots=slots, most=1))

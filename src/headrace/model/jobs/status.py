@@ -56,6 +56,7 @@ J = JobStatus
 P = PipelineStatus
 
 JOB_ENDED = frozenset({J.FAILED, J.SAVEPOINT_DONE, J.CANCELED, J.FINISHED})
+JOB_WAITING = frozenset({J.CREATED, J.PENDING})  # for slots
 PIPELINE_ENDED = frozenset({P.FINISHED, P.CANCELED, P.FAILED})
 PIPELINE_ENDING = frozenset({P.CANCELING, P.FAILING})
 

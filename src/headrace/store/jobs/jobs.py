@@ -101,6 +101,9 @@ class PipelineRow:
         }
 
 
+# A pass looks at a job that is written with this at once, whatever the clock of who wrote it says.
+DUE: Mapping[str, Any] = {"due_at_ms": 0}
+
 # The fields of a Job, in their order. Specs are wide, and rarely needed.
 _READ = (
     *("id", "incarnation", "name", "group_name", "status", "waits_for", "error"),
@@ -119,8 +122,12 @@ def to_job(row: Sequence[Any]) -> Job:
     return Job(*about, bool(cancel), bool(savepoint), *rest)
 
 
+# The fields of a PipelineRow, in their order. Whether it moved concerns `due_jobs` alone.
+PIPELINE_COLUMNS = tuple(column for column in pipelines.c if column.name != "moved")
+
+
 def to_pipeline(row: Sequence[Any]) -> PipelineRow:
-    """The pipeline of a whole row of the table."""
+    """The pipeline of a row of PIPELINE_COLUMNS."""
     job_id, number, status, *rest = row
     return PipelineRow(job_id, number, PipelineStatus(status), *rest)
 
@@ -210,7 +217,8 @@ def insert_job(
         spec=spec.model_dump(mode="json", exclude={"secrets"}),
         status=JobStatus.CREATED,
         created_at_ms=now_ms,
-        queue_number=next_place(),
+        queue_number=next_place(group),
+        **DUE,
     ):
         return False
     conn.execute(
@@ -229,13 +237,14 @@ def _new_pipeline(job_id: str, number: int, opening: Collection[int]) -> dict[st
 
 def want_cancel(conn: Connection, job_id: str) -> bool:
     """Ask for the end of a job. False: there is no such job, or it has ended."""
-    wanted = update(jobs).where(jobs.c.id == job_id, OPEN_JOB).values(wanted_cancel=1)
+    wanted = update(jobs).where(jobs.c.id == job_id, OPEN_JOB).values(wanted_cancel=1, **DUE)
     return conn.execute(wanted).rowcount == 1
 
 
 def want_savepoint(conn: Connection, job_id: str) -> None:
     """Ask for the end of a job with a savepoint."""
-    conn.execute(update(jobs).where(jobs.c.id == job_id, OPEN_JOB).values(wanted_savepoint=1))
+    wanted = update(jobs).where(jobs.c.id == job_id, OPEN_JOB)
+    conn.execute(wanted.values(wanted_savepoint=1, **DUE))
 
 
 _OPEN_IDS = PreparedStatement(
@@ -244,31 +253,11 @@ _OPEN_IDS = PreparedStatement(
     .order_by(jobs.c.id)
     .limit(bindparam("most"))
 )
-_WANTED_IDS = PreparedStatement(
-    select(jobs.c.id)
-    .where(
-        OPEN_JOB,
-        (jobs.c.status == JobStatus.CREATED)
-        | (
-            (jobs.c.wanted_cancel == 1)
-            & (jobs.c.status != JobStatus.CANCELING)
-            & (jobs.c.status != JobStatus.FAILING)
-        )
-        | ((jobs.c.wanted_savepoint == 1) & (jobs.c.status == JobStatus.RUNNING)),
-    )
-    .order_by(jobs.c.id)
-    .limit(bindparam("most"))
-)
 
 
 def open_ids(conn: Connection, *, after: str = "", most: int) -> Sequence[str]:
     """Ids of jobs that have not ended, in pages."""
     return [job_id for (job_id,) in _OPEN_IDS.rows(conn, {"after": after, "most": most})]
-
-
-def wanted_ids(conn: Connection, *, most: int) -> Sequence[str]:
-    """Ids of jobs for which a command asked something that has not begun yet."""
-    return [job_id for (job_id,) in _WANTED_IDS.rows(conn, {"most": most})]
 
 
 def open_jobs(conn: Connection, *, most: int) -> Sequence[Job]:
@@ -339,15 +328,17 @@ def note_waits_for(conn: Connection, job: Job, waits_for: str | None) -> bool:
 
 
 _PIPELINES_OF = PreparedStatement(
-    select(pipelines).where(pipelines.c.job_id == bindparam("job")).order_by(pipelines.c.number)
+    select(*PIPELINE_COLUMNS)
+    .where(pipelines.c.job_id == bindparam("job"))
+    .order_by(pipelines.c.number)
 )
 _ONE_PIPELINE = PreparedStatement(
-    select(pipelines).where(
+    select(*PIPELINE_COLUMNS).where(
         pipelines.c.job_id == bindparam("job"), pipelines.c.number == bindparam("place")
     )
 )
 _WITH_PIPELINE = PreparedStatement(
-    select(*JOB_COLUMNS, *pipelines.c)
+    select(*JOB_COLUMNS, *PIPELINE_COLUMNS)
     .join(pipelines, pipelines.c.job_id == jobs.c.id)
     .where(jobs.c.id == bindparam("job"), pipelines.c.number == bindparam("place"))
 )
@@ -363,6 +354,7 @@ _CHANGE_PIPELINE = {
             status=target,
             task_id=_given_or_kept("task", pipelines.c.task_id, Text()),
             error=_given_or_kept("because", pipelines.c.error, Text()),
+            moved=1,
         )
     )
     for target in PipelineStatus

@@ -1,21 +1,21 @@
 """The queue: jobs that were accepted and have no tasks yet, in the order in which they came.
 
 The order is a number that is written with each job, not a time: when a clock is set back, later
-jobs must not overtake those that wait.
+jobs must not overtake those that wait. Each group has a line of its own, and thousands may wait in
+one: every query here reads a limited part of a line, by an index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, ScalarSelect, bindparam, func, select
+from sqlalchemy import Connection, ScalarSelect, Text, bindparam, func, literal_column, select
 
-from headrace.model.jobs.status import JobStatus
-from headrace.model.task import ENDED, Lane
-from headrace.store.core.prepared_statements import PreparedStatement
-from headrace.store.jobs.schema import OPEN_JOB, jobs, pipelines
-from headrace.store.tasks.schema import tasks, workers
+from headrace.model.task import Lane
+from headrace.store.core.prepared_statements import PreparedStatement, Statement, one_of
+from headrace.store.jobs.schema import WAITING_JOB, jobs, pipelines
+from headrace.store.tasks.schema import OPEN_TASK, tasks, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,30 @@ class GroupSlots:
 
 
 # A job that is to be canceled waits for nothing any more, and holds up no other.
-_IS_WAITING = (
-    OPEN_JOB,
-    (jobs.c.status == JobStatus.CREATED) | (jobs.c.status == JobStatus.PENDING),
-    jobs.c.wanted_cancel == 0,
-)
+_IS_WAITING = (WAITING_JOB, jobs.c.wanted_cancel == 0)
 # The time decides only between jobs without a number, which a much older program accepted.
 _PLACE = (jobs.c.queue_number, jobs.c.created_at_ms, jobs.c.id)
-_WAITING = PreparedStatement(
-    select(jobs.c.id, jobs.c.group_name, jobs.c.waits_for, func.count(pipelines.c.number))
-    .outerjoin(pipelines, pipelines.c.job_id == jobs.c.id)
-    .where(*_IS_WAITING)
-    .group_by(*_PLACE, jobs.c.group_name, jobs.c.waits_for)
-    .order_by(*_PLACE)
+_OF_JOB = (
+    select(func.count()).where(pipelines.c.job_id == jobs.c.id).correlate(jobs).scalar_subquery()
 )
+_QUEUED = select(jobs.c.id, jobs.c.group_name, jobs.c.waits_for, _OF_JOB).where(*_IS_WAITING)
+_IN_LINE = _QUEUED.where(jobs.c.group_name == bindparam("group")).order_by(*_PLACE)
+_FRONT = PreparedStatement(_IN_LINE.limit(bindparam("most")))
+_FITTING = PreparedStatement(_IN_LINE.where(bindparam("slots") >= _OF_JOB).limit(bindparam("most")))
+_SOME = PreparedStatement(_QUEUED.where(one_of(jobs.c.id, "ids")))
+
+
+def _groups() -> Statement:
+    """One step in the index for each group, however many jobs wait in it."""
+    named = func.min(jobs.c.group_name)
+    lines = select(named.label("name")).where(*_IS_WAITING).cte("lines", recursive=True)
+    before = literal_column("lines.name", Text())
+    following = select(named).where(*_IS_WAITING, jobs.c.group_name > before).scalar_subquery()
+    lines = lines.union_all(select(following).select_from(lines).where(lines.c.name.is_not(None)))
+    return select(lines.c.name).where(lines.c.name.is_not(None)).order_by(lines.c.name)
+
+
+_GROUPS = PreparedStatement(_groups())
 _NEEDED = PreparedStatement(
     select(func.count())
     .select_from(jobs)
@@ -68,21 +78,39 @@ _BUSY = PreparedStatement(
         tasks.c.group_name == bindparam("group"),
         tasks.c.lane == Lane.SLOT,
         tasks.c.granted == 1,  # a rewrite that waits for its table's share holds no slot
-        *(tasks.c.status != ended for ended in sorted(ENDED)),
+        OPEN_TASK,
     )
 )
 
 
-def next_place() -> ScalarSelect[int]:
-    """The queue number for a job that is being written: after all that are there."""
+def next_place(group: str) -> ScalarSelect[int]:
+    """The queue number for a job that is being written: after all of its group that are there."""
     others = jobs.alias("others")
-    return select(func.coalesce(func.max(others.c.queue_number), 0) + 1).scalar_subquery()
+    last = func.coalesce(func.max(others.c.queue_number), 0)
+    return select(last + 1).where(others.c.group_name == group).scalar_subquery()
 
 
-def waiting(conn: Connection) -> Sequence[QueuedJob]:
-    """The queued jobs of all groups, first come first. Times and ids decide between those that
-    came at one moment through several nodes."""
-    return [QueuedJob(*row) for row in _WAITING.rows(conn)]
+def groups(conn: Connection) -> Sequence[str]:
+    """The groups in which a job waits."""
+    return [group for (group,) in _GROUPS.rows(conn)]
+
+
+def front(
+    conn: Connection, group: str, *, most: int, slots: int | None = None
+) -> Sequence[QueuedJob]:
+    """The first jobs of a group's line, first come first; with `slots`, only those that need no
+    more of them. Times and ids decide between those that came at one moment through several
+    nodes."""
+    if slots is None:
+        rows = _FRONT.rows(conn, {"group": group, "most": most})
+    else:
+        rows = _FITTING.rows(conn, {"group": group, "most": most, "slots": slots})
+    return [QueuedJob(*row) for row in rows]
+
+
+def some(conn: Connection, ids: Collection[str]) -> Mapping[str, QueuedJob]:
+    """Those of these jobs that wait, by id."""
+    return {row[0]: QueuedJob(*row) for row in _SOME.rows(conn, {"ids": sorted(ids)})}
 
 
 def needed(conn: Connection, group: str) -> int:

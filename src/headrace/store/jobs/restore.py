@@ -20,7 +20,7 @@ from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus, PipelineStatus, check_restorable
 from headrace.store.core.engine import insert_new
 from headrace.store.core.prepared_statements import PreparedStatement
-from headrace.store.jobs.jobs import JOB_COLUMNS, Job, put_secrets, to_job
+from headrace.store.jobs.jobs import DUE, JOB_COLUMNS, Job, put_secrets, to_job
 from headrace.store.jobs.queue import next_place
 from headrace.store.jobs.schema import job_secrets, jobs, pipelines
 from headrace.store.tasks.schema import tasks
@@ -115,9 +115,10 @@ def begin_again(
             wanted_cancel=0,
             wanted_savepoint=0,
             created_at_ms=now_ms,
-            queue_number=next_place(),
+            queue_number=next_place(group),
             started_at_ms=None,
             ended_at_ms=None,
+            **DUE,
         )
     )
     if begun.rowcount == 0:

@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 
 from headrace.model.jobs.epoch import CleanupStep, EpochKind, EpochStatus
-from headrace.model.jobs.status import JOB_ENDED, JobStatus, PipelineStatus
+from headrace.model.jobs.status import JOB_ENDED, JOB_WAITING, JobStatus, PipelineStatus
 from headrace.store.core.schema import metadata, partial_index, quoted_list
 
 jobs = Table(
@@ -40,19 +40,32 @@ jobs = Table(
     Column(
         "run", Integer, nullable=False, server_default=text("1")
     ),  # each restore begins another one
-    # Its place in the queue: higher than that of every job that was there when it came, whatever
-    # the clock says. 0: a program that did not know this column accepted it.
+    # Its place in the line of its group: higher than that of every job that was there when it came,
+    # whatever the clock says. 0: a program that did not know this column accepted it.
     Column("queue_number", BigInteger, nullable=False, server_default=text("0")),
     # The number of the last log line that coordinators wrote about it; lines may expire, it stays.
     Column("log_number", BigInteger, nullable=False, server_default=text("0")),
+    # When a pass looks at it next; 0: at once. NULL: once somebody marks it (`due_jobs`).
+    Column("due_at_ms", BigInteger, server_default=text("0")),
     CheckConstraint(f"status IN {quoted_list(JobStatus)}", name="status"),
     CheckConstraint(
         f"(ended_at_ms IS NULL) = (status NOT IN {quoted_list(JOB_ENDED)})",
         name="ended_when_terminal",
     ),
     partial_index("ix_jobs_open", "id", where=f"status NOT IN {quoted_list(JOB_ENDED)}"),
+    partial_index(
+        "ix_jobs_due",
+        "due_at_ms",
+        "id",
+        where=f"status NOT IN {quoted_list(JOB_ENDED)} AND due_at_ms IS NOT NULL",
+    ),
+    partial_index(
+        "ix_jobs_waiting",
+        *("group_name", "queue_number", "created_at_ms", "id"),
+        where=f"status IN {quoted_list(JOB_WAITING)}",
+    ),
     Index("ix_jobs_restore_key", "restore_key", unique=True),
-    Index("ix_jobs_queue_number", "queue_number"),
+    Index("ix_jobs_group_name_queue_number", "group_name", "queue_number"),
 )
 
 # Values of sensitive options, encrypted. Only an assignment reads them. The transaction that ends
@@ -83,7 +96,10 @@ pipelines = Table(
     # The last one that was really completed, when a restore has put `epoch` above it. NULL: it is
     # `epoch`.
     Column("completed_epoch", Integer),
+    # 1: something happened to it since a pass last looked at its job (`due_jobs`).
+    Column("moved", Integer, nullable=False, server_default=text("0")),
     CheckConstraint(f"status IN {quoted_list(PipelineStatus)}", name="status"),
+    partial_index("ix_pipelines_moved", "job_id", where="moved = 1"),
 )
 
 epochs = Table(
@@ -219,3 +235,6 @@ job_logs = Table(
 # Conditions of the partial indexes, with their values written out for the query planner.
 WANTED_CLEANUP = text("cleanups.wanted_at_once = 1")
 OPEN_JOB = text(f"jobs.status NOT IN {quoted_list(JOB_ENDED)}")
+TIMED_JOB = text(f"jobs.status NOT IN {quoted_list(JOB_ENDED)} AND jobs.due_at_ms IS NOT NULL")
+WAITING_JOB = text(f"jobs.status IN {quoted_list(JOB_WAITING)}")
+MOVED_PIPELINE = text("pipelines.moved = 1")

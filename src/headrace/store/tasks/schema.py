@@ -72,6 +72,9 @@ tasks = Table(
     ),
     partial_index("ix_tasks_planned", "group_name", "lane", "id", where="status = 'PLANNED'"),
     partial_index("ix_tasks_assigned", "worker_id", where=f"status IN {quoted_list(ASSIGNED)}"),
+    partial_index(
+        "ix_tasks_open", "group_name", "lane", where=f"status NOT IN {quoted_list(ENDED)}"
+    ),
     Index("ix_tasks_job_id", "job_id"),
     partial_index("ix_tasks_process_id", "process_id", where="process_id IS NOT NULL"),
     partial_index("ix_tasks_table_id", "table_id", where="table_id IS NOT NULL"),
@@ -105,3 +108,4 @@ workers = Table(
 # parameter instead can't know that the index holds all the rows.
 PLANNED_TASK = text("tasks.status = 'PLANNED'")
 ASSIGNED_TASK = text(f"tasks.status IN {quoted_list(ASSIGNED)}")
+OPEN_TASK = text(f"tasks.status NOT IN {quoted_list(ENDED)}")

@@ -23,6 +23,7 @@ from sqlalchemy import (
     bindparam,
     func,
     insert,
+    literal_column,
     not_,
     select,
     update,
@@ -45,6 +46,7 @@ from headrace.store.core.prepared_statements import (
     PreparedBatch,
     PreparedStatement,
     RowColumns,
+    Statement,
     one_of,
 )
 from headrace.store.core.schema import may_become, may_become_each
@@ -203,6 +205,11 @@ _OF_JOB = PreparedStatement(
 )
 
 
+_OF_JOBS = PreparedStatement(
+    select(*COLUMNS).where(one_of(tasks.c.job_id, "jobs")).order_by(tasks.c.id)
+)
+
+
 def get(conn: Connection, task_id: str) -> Task | None:
     row = _BY_ID.row(conn, {"id": task_id})
     return to_task(row) if row else None
@@ -210,6 +217,15 @@ def get(conn: Connection, task_id: str) -> Task | None:
 
 def of_job(conn: Connection, job_id: str) -> Sequence[Task]:
     return [to_task(row) for row in _OF_JOB.rows(conn, {"job_id": job_id})]
+
+
+def of_jobs(conn: Connection, ids: Collection[str]) -> Mapping[str, Sequence[Task]]:
+    """The tasks of these jobs, by job."""
+    by_job: dict[str, list[Task]] = {job_id: [] for job_id in ids}
+    rows = _OF_JOBS.rows(conn, {"jobs": sorted(by_job)}) if by_job else ()
+    for task in map(to_task, rows):
+        by_job[task.job_id or ""].append(task)
+    return by_job
 
 
 _CURRENT = PreparedStatement(
@@ -380,15 +396,19 @@ def delete(conn: Connection, task_id: str) -> None:
     _DELETE.change(conn, {"id": task_id})
 
 
-_OF_UNREGISTERED = PreparedStatement(
-    select(*COLUMNS)
-    .where(
-        ASSIGNED_TASK,
-        not_(select(workers.c.id).where(workers.c.id == tasks.c.worker_id).exists()),
-    )
-    .order_by(tasks.c.id)
-    .limit(bindparam("most"))
-)
+def _unregistered_holders() -> Statement:
+    """One step in the index for each worker, however many tasks it holds."""
+    named = func.min(tasks.c.worker_id)
+    holders = select(named.label("id")).where(ASSIGNED_TASK).cte("holders", recursive=True)
+    before = literal_column("holders.id", Text())
+    following = select(named).where(ASSIGNED_TASK, tasks.c.worker_id > before).scalar_subquery()
+    further = select(following).select_from(holders).where(holders.c.id.is_not(None))
+    holders = holders.union_all(further)
+    known = select(workers.c.id).where(workers.c.id == holders.c.id).exists()
+    return select(holders.c.id).where(holders.c.id.is_not(None), not_(known))
+
+
+_UNREGISTERED_HOLDERS = PreparedStatement(_unregistered_holders())
 _OPEN_PIPELINES = (
     tasks.c.job_id == bindparam("job"),
     tasks.c.kind == TaskKind.PIPELINE,
@@ -420,9 +440,10 @@ _CANCEL_UNCLAIMED = PreparedStatement(
 )
 
 
-def of_unregistered(conn: Connection, *, most: int) -> Sequence[Task]:
-    """Tasks that are assigned to a worker which is not registered, however it was lost (T5)."""
-    return [to_task(row) for row in _OF_UNREGISTERED.rows(conn, {"most": most})]
+def unregistered_holders(conn: Connection) -> Collection[str]:
+    """Workers that tasks are assigned to and that are not registered, however they were lost
+    (T5)."""
+    return {worker for (worker,) in _UNREGISTERED_HOLDERS.rows(conn)}
 
 
 def want_stop(conn: Connection, job_id: str) -> Sequence[str]:
