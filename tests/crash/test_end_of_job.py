@@ -16,7 +16,7 @@ from headrace.clock import SystemClock
 from headrace.errors import Refused
 from tests.crash.cluster import Cluster, until
 from tests.crash.database import Database
-from tests.crash.lives import GONE_MAX_S, SPLITS, Life, Lives
+from tests.crash.lives import GONE_MAX_S, LOOK_AT_STORE_S, SPLITS, Life, Lives
 from tests.crash.seam_list import TARGETS_FORGOTTEN, Seam, seams_of_an_end
 from tests.crash.traces import ended_runs, rows_left
 
@@ -175,13 +175,19 @@ def test_workers_killed_at_each_step_of_cleaning_targets_are_followed_by_one_tha
 
 
 @pytest.mark.req("C2", "C6")
+@pytest.mark.matrix
 def test_a_savepoint_is_restored_after_its_rows_and_after_its_targets_are_cleaned(
     lives: Lives,
 ) -> None:
     succession, life = lives.succession, lives.next(epochs=SPLITS)
     life.submit()
     life.save(above=1)
-    until(lambda: succession.job(life.id).cleaned, limit_s=GONE_MAX_S, what="its rows are gone")
+    until(
+        lambda: succession.job(life.id).cleaned,
+        limit_s=GONE_MAX_S,
+        what="its rows are gone",
+        every_s=LOOK_AT_STORE_S,
+    )
     assert life.targets.traces(), "its targets are not due yet"
     life.restore("second")
     life.save(above=life.epoch + 1)
@@ -189,6 +195,7 @@ def test_a_savepoint_is_restored_after_its_rows_and_after_its_targets_are_cleane
         lambda: not rows_left(lives.made.store_url),
         limit_s=GONE_MAX_S,
         what="its targets are clean",
+        every_s=LOOK_AT_STORE_S,
     )
     assert life.targets.traces() == []
     succession.arm(RESTORED)

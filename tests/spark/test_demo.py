@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.spark.standalone import QUICK_JVM
+
 ROOT = Path(__file__).parents[2]
 RUN_MAX_S = 900.0
 ROWS = 2 * 20_000
@@ -24,7 +26,7 @@ def run(job: Path, cwd: Path) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-m", "headrace", "--output", "json", "run", str(job)],
         cwd=cwd,
-        env=kept,
+        env={**kept, "JAVA_TOOL_OPTIONS": QUICK_JVM},
         capture_output=True,
         text=True,
         timeout=RUN_MAX_S,

@@ -15,6 +15,7 @@ import pytest
 
 from tests.cli.machine import environment, is_gone
 from tests.crash.cluster import until
+from tests.spark.standalone import QUICK_JVM
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(1800)]
 
@@ -26,7 +27,13 @@ STOP_MAX_S = 300.0
 def up(folder: Path) -> Generator[subprocess.Popen[bytes]]:
     command = (sys.executable, "-m", "headrace", "--output", "json", "up", "--port", "0")
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
-        process = subprocess.Popen(command, cwd=folder, env=environment(), stdout=out, stderr=err)
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=environment(JAVA_TOOL_OPTIONS=QUICK_JVM),
+            stdout=out,
+            stderr=err,
+        )
     try:
         yield process
     finally:
