@@ -11,6 +11,7 @@ def registration(
     *,
     slots: int = 2,
     control_slots: int = 1,
+    pid: int = 1,
     application: str = "app",
 ) -> Register:
     """How a worker that nobody started by a container introduces itself."""
@@ -21,7 +22,7 @@ def registration(
         control_slots=control_slots,
         version="0",
         host="host",
-        pid=1,
+        pid=pid,
         spark_application=application,
     )
 

@@ -169,7 +169,14 @@ def serve_worker(
         return True
 
     host = Host(
-        registration(name, group, slots=slots, control_slots=2, application=f"made-up-{name}"),
+        registration(
+            name,
+            group,
+            slots=slots,
+            control_slots=2,
+            pid=os.getpid(),  # by which `headrace run` knows its own worker
+            application=f"made-up-{name}",
+        ),
         client,
         waits,
         lambda posted: Outbox(home / "outbox" / name, posted=posted),

@@ -183,7 +183,9 @@ class WorkerActor:
         addresses = [f"http://{c}" for c in stage.scenario.coordinators]
         home = stage.folder / self.name
         self.host = Host(
-            registration(name, GROUP, slots=stage.scenario.slots, control_slots=2),
+            registration(
+                name, GROUP, slots=stage.scenario.slots, control_slots=2, pid=process.life
+            ),
             Client(stage.network, addresses),
             Client(stage.network, addresses),
             lambda posted: Outbox(home / str(process.life), posted=posted),
