@@ -20,10 +20,11 @@ from bench.processes import NotMeasured
 from bench.result import Result, made, say
 from bench.stores import workplace
 from headrace.clock import SystemClock
-from headrace.lake.iceberg.catalogs import TableRef, embedded_catalog
-from headrace.lake.iceberg.conflicts import BinGroup
+from headrace.lake.catalog import TableRef
+from headrace.lake.iceberg.catalogs import embedded_catalog
 from headrace.lake.iceberg.file_records import choose
 from headrace.lake.iceberg.replace import replace
+from headrace.lake.iceberg.replace_conflicts import BinGroup
 from headrace.lake.iceberg.rewrite import rewrite
 from headrace.lake.iceberg.scan import scan
 from headrace.lake.iceberg.token import ProcessAt

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.lake import lake, sql, warehouse_of
-from headrace.lake.iceberg.catalogs import TableRef, embedded_catalog, load_table
+from headrace.lake.catalog import TableRef
+from headrace.lake.iceberg.catalogs import embedded_catalog, load_table
 from headrace.lake.iceberg.file_records import data_files
-from headrace.spark.jvm import jvm
+from headrace.spark.jvm_bridge import jvm
 
 NAMESPACE, NAME = "bench", "many"
 COLUMNS = "id bigint, part int, customer bigint, amount double, channel string, note string"

@@ -20,9 +20,11 @@ from bench.processes import NotMeasured
 from bench.result import ROOT, Result, made, say
 from bench.stores import workplace
 from headrace.clock import SystemClock
-from headrace.lake.iceberg.catalogs import TableRef, load_table
+from headrace.lake.catalog import TableRef
+from headrace.lake.iceberg.catalogs import load_table
+from headrace.lake.iceberg.table_format import IcebergFormat
 from headrace.protocol.tables import CatalogSpec, Planned, PlanPayload, TableIdentifier
-from headrace.spark.jvm import jvm, string_map
+from headrace.spark.jvm_bridge import jvm, string_map
 from headrace.worker.execution import Execution
 from headrace.worker.tables.catalogs import TableWork
 from headrace.worker.tables.evaluation import plan_table
@@ -43,7 +45,7 @@ class _Quiet:
 
     def check(self) -> None: ...
 
-    def says(self, step: str) -> None: ...
+    def set_progress(self, step: str) -> None: ...
 
 
 def run(*, quick: bool) -> Iterator[Result]:
@@ -94,7 +96,8 @@ class _Contest:
             table=TableIdentifier(id="bench", namespace=(NAMESPACE,), name=NAME),
             now_ms=clock.wall_ms(),
         )
-        work = TableWork(cast("Execution", _Quiet()), self._warm.session, clock, catalog)
+        quiet = cast("Execution", _Quiet())
+        work = TableWork(quiet, self._warm.session, clock, catalog, IcebergFormat())
         return plan_table(work, payload)
 
     def _theirs(self) -> int:

@@ -10,6 +10,7 @@ import logging
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from headrace.store.core.keyring import own_file
 from headrace.store.core.transactions import Term
 from headrace.store.migrate import prepare_store
 from tests.fakes import FakeClock
+from tests.memory import fast_folder
 from tests.postgresql import PostgreSQL
 from tests.stores import KEY, open_store
 from tests.turns import STORES
@@ -48,8 +50,16 @@ def postgresql() -> Iterator[PostgreSQL]:
 
 
 @pytest.fixture(scope="session")
-def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("template") / "store.db"
+def stores_folder() -> Iterator[Path]:
+    """Where SQLite stores lie, each in a folder of its own."""
+    with fast_folder("stores") as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(stores_folder: Path) -> Path:
+    path = stores_folder / "template" / "store.db"
+    path.parent.mkdir()
     own_file(path).write([KEY])
     engine = open_store(f"sqlite:///{path}")
     prepare_store(engine)
@@ -58,9 +68,17 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def sqlite_url(sqlite_template: Path, tmp_path: Path) -> str:
+def store_folder(stores_folder: Path) -> Iterator[Path]:
+    """Where a SQLite store of this test lies."""
+    folder = Path(tempfile.mkdtemp(dir=stores_folder))
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)  # a process that a test left may still write there
+
+
+@pytest.fixture
+def sqlite_url(sqlite_template: Path, store_folder: Path) -> str:
     """The URL of a prepared SQLite store."""
-    path = tmp_path / "store.db"
+    path = store_folder / "store.db"
     shutil.copyfile(sqlite_template, path)
     own_file(path).write([KEY])
     return f"sqlite:///{path}"
@@ -119,7 +137,8 @@ def heard_warnings(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
             handler.setFormatter(None)
     for name, product in logging.root.manager.loggerDict.items():
         if name.partition(".")[0] == "headrace" and isinstance(product, logging.Logger):
-            product.setLevel(logging.NOTSET)
+            if product.level != logging.NOTSET:  # to set one makes all loggers forget theirs
+                product.setLevel(logging.NOTSET)
             product.propagate, product.disabled = True, False
     with caplog.at_level(logging.WARNING):
         yield

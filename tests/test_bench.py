@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import JsonValue
@@ -16,7 +17,8 @@ from bench.http import BadAnswer, content_length
 from bench.processes import NotMeasured, until
 from bench.result import FIELDS, HEADING, RESULTS, made
 from headrace.connectors.connector import Setting
-from headrace.connectors.fake import FakeSource
+from headrace.connectors.fake.descriptor import FAKE_SOURCE
+from headrace.connectors.fake.source import FakeSource
 from headrace.model.jobs.spec import JobSpec
 from tools.tree import ROOT
 
@@ -61,6 +63,7 @@ def test_a_job_of_so_many_epochs_is_planned_in_so_many(epochs: int) -> None:
     interval_ms = env.checkpoint_interval_ms
     source = FakeSource(
         "made",
+        FAKE_SOURCE.typed_options(pipeline.sources[0].options),
         Setting(
             job="epochs",
             incarnation="any",
@@ -69,12 +72,13 @@ def test_a_job_of_so_many_epochs_is_planned_in_so_many(epochs: int) -> None:
             streaming=False,
             warehouse="",
             checkpoint_interval_ms=interval_ms,
-            options=pipeline.sources[0].options,
         ),
     )
     rows: list[int | None] = []
     position: JsonValue = None
-    while part := source.plan(position, rows_max=None if interval_ms is None else ROWS):
+    no_session: Any = None
+    rows_max = None if interval_ms is None else ROWS
+    while part := source.plan(no_session, position, rows_max=rows_max):
         rows.append(part.rows)
         assert part.lasts_ms <= PACE_MS
         position = part.after

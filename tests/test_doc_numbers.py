@@ -7,7 +7,7 @@ import re
 import pytest
 from annotated_types import Le
 
-from headrace.api import connections, guard, server
+from headrace.api import connections, request_guard, server
 from headrace.api.routes import groups as group_routes
 from headrace.api.routes import jobs, worker_protocol
 from headrace.cli import exits, serve_options
@@ -39,7 +39,7 @@ from headrace.spark.installation import JAVA_VERSIONS_ACCEPTED
 from headrace.store import lookups
 from headrace.store.core import engine
 from headrace.store.jobs import history, job_logs
-from headrace.worker import host, outbox
+from headrace.worker import outbox, sync_loop
 from headrace.worker import service as worker_service
 from tests.test_docs import page
 from tools.tree import ROOT
@@ -71,7 +71,7 @@ RETRY = {name: option.default for option in ENV.declared for name in option.name
 )
 NUMBERS = [
     (PROTOCOL, f"say to each other, version {messages.PROTOCOL_VERSION}."),
-    (PROTOCOL, f"A body has at most {guard.BODY_BYTES_MAX:,} bytes (413)"),
+    (PROTOCOL, f"A body has at most {request_guard.BODY_BYTES_MAX:,} bytes (413)"),
     (PROTOCOL, f"within {connections.BODY_S:g} s of its head (408)"),
     (PROTOCOL, f"at most {worker_protocol.WAIT_S_MAX:g} s |"),
     (PROTOCOL, f"`slots` (1 to {THREADS_MAX})"),
@@ -92,7 +92,7 @@ NUMBERS = [
     (SETTINGS, f"| answer that nobody takes | {connections.ANSWER_S:g} s |"),
     (SETTINGS, f"nothing is asked | {server.KEEP_ALIVE_S} s |"),
     (SETTINGS, f"| size of a head | {connections.HEAD_BYTES_MAX:,} bytes "),
-    (SETTINGS, f"| size of a body | {guard.BODY_BYTES_MAX:,} bytes |"),
+    (SETTINGS, f"| size of a body | {request_guard.BODY_BYTES_MAX:,} bytes |"),
     (SETTINGS, f"| connections | {connections.FILES_KEPT} fewer than files"),
     (SETTINGS, f"up to {connections.FILES_WANTED:,} or"),
     (SETTINGS, f"`Retry-After: {connections.RETRY_AFTER_S}`"),
@@ -133,7 +133,8 @@ NUMBERS = [
     (PROTOCOL, f"`control_slots` (1 to {CONTROL_SLOTS_MAX})"),
     (
         PROTOCOL,
-        f"asks again every {host.TURN_PAUSE_S:g} s for the first {host.TURN_MAX_S / 60:g} minutes",
+        f"asks again every {sync_loop.TURN_PAUSE_S:g} s "
+        f"for the first {sync_loop.TURN_MAX_S / 60:g} minutes",
     ),
     (PROTOCOL, f"--execution-stall-timeout`, {serve_options.STALL_TIMEOUT_S / 60:g} minutes)"),
     (PROTOCOL, f"`checkpoint.timeout` ({epoch.CHECKPOINT_TIMEOUT_MS / 1000:g} s)"),
@@ -171,7 +172,7 @@ NUMBERS = [
     (ERRORS, f"{exits.BUG} a bug in Headrace"),
     (ERRORS, f"{exits.SPARK_DIED} that the JVM of a worker has died"),
     (ERRORS, f"{exits.LAUNCH_OVER} that the launch a worker was started for"),
-    (ERRORS, f"known to be gone, for {host.TURN_MAX_S / 60:g} minutes"),
+    (ERRORS, f"known to be gone, for {sync_loop.TURN_MAX_S / 60:g} minutes"),
     (ERRORS, f"by themselves, at most {WORDS[supervisor.RESTARTS_MAX]} times"),
     (ERRORS, f"install Java {' or '.join(map(str, JAVA_VERSIONS_ACCEPTED))}"),
     (RUN, f"no coordinator answers for {watch.LEAVE_SILENCE_MAX_S:g} seconds"),
@@ -252,7 +253,7 @@ def test_commands_ask_for_as_much_as_coordinators_answer_with() -> None:
 
 
 def test_a_worker_sends_no_more_than_a_coordinator_takes() -> None:
-    assert messages.REPORT_BYTES_PER_SYNC_MAX < guard.BODY_BYTES_MAX
+    assert messages.REPORT_BYTES_PER_SYNC_MAX < request_guard.BODY_BYTES_MAX
     assert messages.PAYLOAD_BYTES_MAX < messages.REPORT_BYTES_PER_SYNC_MAX
 
 

@@ -10,7 +10,6 @@ from xml.sax.saxutils import quoteattr
 
 import pytest
 
-from tools import moved
 from tools.leaks import leaks_in
 from tools.mutants import verdict
 from tools.sizes import FILE_LINES_MAX, FILE_LINES_QUESTIONED, FUNCTION_LINES_MAX, too_long
@@ -69,57 +68,3 @@ def test_only_a_failed_test_kills_a_mutant(
     results.write_text(f"<testsuites><testsuite failures={quoteattr(str(failures))}/></testsuites>")
 
     assert verdict(exit_code, results) == expected
-
-
-MOVED = {
-    "headrace.old": '''
-from headrace import words
-LIMIT = 3
-
-
-def told(found: int, *, most: int = LIMIT) -> str:
-    """As it was."""
-    said = words.text(found - most)
-    return f"{said} left"
-'''
-}
-WORDS = {"headrace.words": "def text(number: int) -> str:\n    return str(number)\n"}
-
-
-def renamed_to(old: str, new: str, text: str = MOVED["headrace.old"]) -> moved.Difference:
-    assert old in text
-    after = {"headrace.new": text.replace(old, new), **WORDS}
-    return moved.compare({**MOVED, **WORDS}, after, {"told": frozenset({"message"})})
-
-
-def test_what_is_moved_and_renamed_as_listed_is_the_same() -> None:
-    assert renamed_to("def told", "def message") == moved.Difference([], [])
-
-
-def test_local_names_docstrings_and_prefixes_of_modules_are_free() -> None:
-    text = MOVED["headrace.old"].replace("said", "result").replace("As it was", "As it is")
-    text = text.replace("from headrace import words", "from headrace.words import text")
-    assert renamed_to("words.text(", "text(", text) == moved.Difference([], [])
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("found - most", "most - found"),
-        ("LIMIT = 3", "LIMIT = 4"),
-        ("left", "remaining"),
-        ("def told", "def reported"),
-        ("most: int", "limit: int"),
-        ("words.text", "words.number"),
-    ],
-)
-def test_anything_else_is_noticed(old: str, new: str) -> None:
-    found = renamed_to(old, new)
-    assert found.gone
-    assert found.new
-
-
-def test_what_is_gone_or_added_is_noticed() -> None:
-    added = {**MOVED, "headrace.more": "def more() -> int:\n    return 2\n"}
-    assert moved.compare(MOVED, added, {}).new == ["headrace.more:more"]
-    assert moved.compare(added, MOVED, {}).gone == ["headrace.more:more"]

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -144,15 +144,20 @@ def check_baseline(chosen: list[Mutation]) -> None:
 
 
 def try_mutant(mutation: Mutation) -> bool:
+    words = {"failed": "killed", "passed": "SURVIVED"}
+    parts = [replace(mutation, tests=(test,)) for test in mutation.tests]
+    killed = True
     with copied_tree() as copy:
         mutation.apply(copy)
-        run = run_tests(copy, mutation)
-    words = {"failed": "killed", "passed": "SURVIVED"}
-    word = words.get(run.verdict, run.verdict.upper())
-    print(f"{mutation.name:60} {word:12} {run.seconds:6.1f} s", flush=True)
-    if run.verdict != "failed":
-        print(run.tail)
-    return run.verdict == "failed"
+        for part in parts if mutation.each else [mutation]:
+            run = run_tests(copy, part)
+            word = words.get(run.verdict, run.verdict.upper())
+            of = f" {part.tests[0].partition('::')[2].partition('::')[0]}" if mutation.each else ""
+            print(f"{mutation.name + of:60} {word:12} {run.seconds:6.1f} s", flush=True)
+            if run.verdict != "failed":
+                print(run.tail)
+                killed = False
+    return killed
 
 
 def choose(wanted: list[str]) -> list[Mutation]:

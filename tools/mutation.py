@@ -53,6 +53,7 @@ class _Written(_Strict):
     id: str | None = None
     guard: str
     tests: tuple[str, ...] = ()
+    each: bool = False
     simulation: str | None = None
     change: tuple[Change, ...] = ()
     file: tuple[NewFile, ...] = ()
@@ -64,6 +65,7 @@ class Mutation:
     requirement: str | None  # none: it only serves the simulation
     guard: str  # what goes, for people
     tests: tuple[str, ...]  # node ids to narrow to; all tests of the requirement when empty
+    each: bool  # whether each of the tests must fail, and not only one of them
     simulation: str | None  # the invariant that catches it, and the histories in which it does
     changes: Sequence[Change]
     files: Sequence[NewFile]
@@ -167,11 +169,14 @@ def read_mutation(path: Path) -> Mutation:
         _ID.fullmatch(written.id) and path.name.startswith(f"{written.id}-")
     ):
         raise BadMutation(f"{path.name}: expected the id at the beginning of the file's name")
+    if written.each and not written.tests:
+        raise BadMutation(f"{path.name}: 'each' needs 'tests'")
     return Mutation(
         path.stem,
         written.id,
         written.guard,
         written.tests,
+        written.each,
         written.simulation,
         written.change,
         written.file,

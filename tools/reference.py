@@ -1,5 +1,6 @@
-"""Write what follows from declarations: the pages of commands and of options of job files, and the
-diagrams of state machines, each in its place on a page that is written by hand.
+"""Write what follows from declarations: the pages of commands and of options of job files, the
+diagrams of state machines, the tables of guarantees and the files of examples, each in its place on
+a page that is written by hand, and the schema of the worker protocol.
 
 `make reference` writes them; a test compares them with what this would write, so they can't age.
 """
@@ -7,7 +8,6 @@ diagrams of state machines, each in its place on a page that is written by hand.
 from __future__ import annotations
 
 import inspect
-import json
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -19,8 +19,6 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from headrace.cli.main import app
 from headrace.jobfile.env import ENV
-from headrace.jobfile.options import Kind, Option, OptionSet
-from headrace.jobfile.registry import DECLARED
 from headrace.model.groups import LAUNCH_TRANSITIONS
 from headrace.model.jobs.epoch import CLEANUP_TRANSITIONS, EPOCH_TRANSITIONS
 from headrace.model.jobs.status import JOB_TRANSITIONS, PIPELINE_TRANSITIONS, RESTORABLE, JobStatus
@@ -31,16 +29,32 @@ from headrace.model.tables.status import (
     TABLE_TRANSITIONS,
 )
 from headrace.model.task import TRANSITIONS
+from headrace.plugins.catalog import installed
+from headrace.plugins.descriptor import AnyDescriptor, Guarantee
+from headrace.plugins.option_text import default_of, meaning, no_effect, takes
+from headrace.plugins.options import Option, OptionSet
+from headrace.protocol.messages import PROTOCOL_VERSION
+from tools import wire_schema
 from tools.tree import ROOT
+from tools.wire_schema import path_of
 
 REFERENCE = ROOT / "docs" / "reference"
 STATE_MACHINES = ROOT / "docs" / "explanation" / "state-machines.md"
+GUARANTEES = REFERENCE / "guarantees.md"
+HOW_TO = ROOT / "docs" / "how-to"
+# Pages that hold the files of an example, each between its marker and the end of its block.
+BUILT_STEP_BY_STEP = (HOW_TO / "write-a-connector.md", HOW_TO / "write-a-transform.md")
+FILE = re.compile(r"^(<!-- file: (\S+) -->\n```\w+\n).*?^```$", re.DOTALL | re.MULTILINE)
 GENERATED = "<!-- Written by `make reference`; change the declarations instead. -->\n\n"
 # A diagram stands between its marker, which names the machine, and the end of its block.
 DIAGRAM = re.compile(
     r"^(<!-- transitions: (\w+) -->\n)```mermaid\n.*?^```$", re.DOTALL | re.MULTILINE
 )
-ITEMS = {Kind.STRING: "texts", Kind.INT: "whole numbers", Kind.FLOAT: "numbers"}
+
+# A table stands between its marker, which names the role, and the next empty line.
+GUARANTEE_TABLE = re.compile(
+    r"^(<!-- guarantees: (\w+) -->\n\n).*?(?=\n\n)", re.DOTALL | re.MULTILINE
+)
 
 S = TypeVar("S", bound=StrEnum)
 
@@ -51,6 +65,8 @@ def pages() -> dict[Path, str]:
         REFERENCE / "cli.md": GENERATED + "\n".join(_cli_page()) + "\n",
         REFERENCE / "job-options.md": GENERATED + "\n".join(_options_page()) + "\n",
         STATE_MACHINES: _with_diagrams(STATE_MACHINES.read_text(encoding="utf-8")),
+        GUARANTEES: _with_guarantees(GUARANTEES.read_text(encoding="utf-8")),
+        **{page: _with_files(page.read_text(encoding="utf-8")) for page in BUILT_STEP_BY_STEP},
     }
 
 
@@ -95,6 +111,50 @@ def _with_diagrams(page: str) -> str:
             [f"{found[1]}```mermaid", "stateDiagram-v2", *machines[found[2]], "```"]
         ),
         page,
+    )
+
+
+def own_plugins() -> list[AnyDescriptor]:
+    """The plug-ins that come with headrace, whatever else is installed here."""
+    return [plugin for plugin in installed() if plugin.package == "headrace"]
+
+
+def _with_guarantees(page: str) -> str:
+    """The page, with the table of each role as the descriptors say."""
+    tables = {"sink": _sink_guarantees, "source": _source_guarantees}
+    named = [role for _, role in GUARANTEE_TABLE.findall(page)]
+    if sorted(named) != sorted(tables):
+        raise ValueError(f"the page has tables of {named}, and there are {list(tables)}")
+    return GUARANTEE_TABLE.sub(lambda found: found[1] + "\n".join(tables[found[2]]()), page)
+
+
+def _sink_guarantees() -> Iterator[str]:
+    yield "| sink | guarantee | how |\n|---|---|---|"
+    groups: dict[tuple[Guarantee, str], list[str]] = {}
+    for plugin in own_plugins():
+        guarantee = plugin.capabilities.guarantee
+        if plugin.role == "sink" and guarantee is not None:
+            groups.setdefault((guarantee, plugin.capabilities.how), []).append(plugin.name)
+    for guarantee in Guarantee:
+        for (promised, how), names in groups.items():
+            if promised is guarantee:
+                yield _row(", ".join(names), guarantee, _cell(how))
+
+
+def _source_guarantees() -> Iterator[str]:
+    yield "| source | job.mode | gives the same rows again | how |\n|---|---|---|---|"
+    for plugin in own_plugins():
+        able = plugin.capabilities
+        if plugin.role == "source":
+            modes = [("BATCH", able.bounded), ("STREAMING", able.unbounded)]
+            named = ", ".join(mode for mode, can in modes if can)
+            yield _row(plugin.name, named, "yes" if able.repeatable else "no", _cell(able.how))
+
+
+def _with_files(page: str) -> str:
+    """The page, with each file as it stands in the example."""
+    return FILE.sub(
+        lambda found: f"{found[1]}{(ROOT / found[2]).read_text(encoding='utf-8')}```", page
     )
 
 
@@ -160,56 +220,19 @@ def _options_page() -> Iterator[str]:
         for option in options.declared:
             yield _option_row(option)
         for prefix in options.prefixes:
-            yield _row(f"`{prefix}…`", "anything", "", _idle(options.prefixes[prefix]))
+            yield _row(f"`{prefix}…`", "anything", "", _cell(no_effect(options.prefixes[prefix])))
 
 
 def option_groups() -> Iterator[tuple[str, str, OptionSet]]:
     """Title, sentence and options of the env block and of each plugin."""
     yield "env", "How the job as a whole runs.", ENV
-    for plugin in DECLARED:
+    for plugin in own_plugins():
         yield f"{plugin.name} ({plugin.role})", plugin.doc, plugin.options
 
 
 def _option_row(option: Option) -> str:
     names = " or ".join(f"`{name}`" for name in option.names)
-    default = "required" if option.required else _shown(option.default)
-    return _row(names, _takes(option), default, _meaning(option))
-
-
-def _takes(option: Option) -> str:
-    if option.choices:
-        return ", ".join(f"`{choice}`" for choice in option.choices)
-    kind = str(option.kind)
-    if option.kind is Kind.LIST:
-        kind += f" of {ITEMS.get(option.items, 'values')}"
-    limits = [
-        f"{word} {limit:g}" if isinstance(limit, float) else f"{word} {limit}"
-        for word, limit in (("at least", option.minimum), ("at most", option.maximum))
-        if limit is not None
-    ]
-    return ", ".join([kind, *limits])
-
-
-def _meaning(option: Option) -> str:
-    parts = [_cell(option.doc)] if option.doc else []
-    if option.secret:
-        parts.append("Sensitive: stored apart from the job, never shown.")
-    if option.supported is not None:
-        built = ", ".join(_shown(value) for value in option.supported)
-        parts.append(f"*Not built*, but for {built}." if built else f"It *{option.unsupported}*.")
-    if option.idle:
-        parts.append(_idle(option.idle))
-    return " ".join(parts)
-
-
-def _idle(why: str) -> str:
-    return f"Accepted, with *no effect yet*: {_cell(why)}."
-
-
-def _shown(value: object) -> str:
-    if value is None:
-        return ""
-    return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
+    return _row(names, takes(option), default_of(option), _cell(meaning(option)))
 
 
 def _row(*cells: str) -> str:
@@ -221,7 +244,7 @@ def _cell(text: str) -> str:
 
 
 def main() -> None:
-    for path, text in pages().items():
+    for path, text in {**pages(), path_of(PROTOCOL_VERSION): wire_schema.page()}.items():
         path.write_text(text, encoding="utf-8")
         print(f"wrote {path.relative_to(ROOT)}")
 

@@ -11,6 +11,8 @@ from typing import Protocol
 # Linux stops CLOCK_MONOTONIC while the machine is suspended; macOS does not, and has no BOOTTIME.
 _WITH_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
+JUMP_MIN_MS = 5_000  # tolerated between two clocks: NTP's small steps, other machines
+
 
 class Clock(Protocol):
     """What may be asked of a clock."""

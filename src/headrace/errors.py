@@ -13,8 +13,10 @@ HeadraceError
 │   │   └── KeyRefused              its secrets are encrypted under a key that is not held here
 │   ├── LaunchOver              a worker whose launch was replaced or released     exit 72
 │   │   └── LaunchTaken             another worker is registered for the same launch
+│   ├── ProtocolRefused         coordinator and worker speak different versions of the protocol
 │   ├── StoreOlderThanTarget    a target holds epochs that the store does not know
 │   │   └── StoreOlderThanTargets   the same for a pipeline with several sinks
+│   ├── UnknownTaskKind         a task of a kind that this program does not know
 │   ├── ExtraMissing            a part of headrace that was not installed: Spark, psycopg, …
 │   ├── JavaMissing             no Java, or one that Spark does not run on
 │   ├── PortInUse
@@ -40,6 +42,7 @@ by the class, never by the message: messages are for people, and may change.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Self
 
 ID_PREFIX_MIN = 4  # characters; commands accept a prefix of an id that is at least this long
 # Kinds of things, as errors call them, whose id may be typed as a prefix.
@@ -137,6 +140,30 @@ class LaunchTaken(LaunchOver):
     """
 
 
+class ProtocolRefused(Refused):
+    """A coordinator does not speak the version of the protocol that a worker speaks.
+
+    `oldest` to `newest` are those that it speaks; the worker may know one of them.
+    """
+
+    def __init__(self, message: str, *, oldest: int, newest: int) -> None:
+        self.oldest, self.newest = oldest, newest
+        super().__init__(message)
+
+    @classmethod
+    def of(cls, worker: int, *, oldest: int, newest: int) -> Self:
+        """What a coordinator that speaks these says to a worker of another version."""
+        way_out = "upgrade the worker"
+        if worker > newest:
+            way_out = "upgrade the coordinators first, then the workers"
+        spoken = f"{oldest} and {newest}" if oldest < newest else str(newest)
+        return cls(
+            f"this coordinator speaks protocol {spoken}, and the worker {worker}; {way_out}",
+            oldest=oldest,
+            newest=newest,
+        )
+
+
 class StoreOlderThanTarget(Refused):
     """A target holds an epoch that this store does not know.
 
@@ -159,6 +186,16 @@ class StoreOlderThanTargets(StoreOlderThanTarget):
 
     def __init__(self, message: str) -> None:
         Refused.__init__(self, message)
+
+
+class UnknownTaskKind(Refused):
+    """A task of a kind that this program does not know, and so does nothing about."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        super().__init__(
+            f"a task of kind {kind} is unknown here: a newer program planned it; upgrade this one"
+        )
 
 
 class ExtraMissing(Refused):

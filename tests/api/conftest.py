@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -53,20 +54,27 @@ def served(
 
 Listed = Mapping[tuple[str, str], Collection[str]]
 # By whether a token is asked for. To describe the routes takes longer than most tests here.
-_listed: dict[bool, Listed] = {}
+_described: dict[bool, dict[str, Any]] = {}
+
+
+def described(client: TestClient, token: str | None = None) -> dict[str, Any]:
+    """What /openapi.json says of each path; it follows from the program alone."""
+    if (known := _described.get(token is not None)) is not None:
+        return known
+    shown = {"Authorization": f"Bearer {token}"} if token else {}
+    _described[token is not None] = found = client.get("/openapi.json", headers=shown).json()[
+        "paths"
+    ]
+    return found
 
 
 def listed_statuses(client: TestClient, token: str | None) -> Listed:
-    """What /openapi.json says that a route may answer with, by method and path."""
-    if (known := _listed.get(token is not None)) is not None:
-        return known
-    shown = {"Authorization": f"Bearer {token}"} if token else {}
-    _listed[token is not None] = found = {
+    """What a route may answer with, by method and path."""
+    return {
         (method.upper(), path): operation["responses"].keys()
-        for path, operations in client.get("/openapi.json", headers=shown).json()["paths"].items()
+        for path, operations in described(client, token).items()
         for method, operation in operations.items()
     }
-    return found
 
 
 def check_listed(listed: Listed, answer: Any) -> None:
@@ -79,9 +87,9 @@ def check_listed(listed: Listed, answer: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def shared(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+def shared(sqlite_template: Path, stores_folder: Path) -> Iterator[TestClient]:
     """One for all tests of a file, of a coordinator that leads: for what changes nothing."""
-    path = tmp_path_factory.mktemp("shared") / "store.db"
+    path = Path(tempfile.mkdtemp(dir=stores_folder)) / "store.db"
     shutil.copyfile(sqlite_template, path)
     with served(f"sqlite:///{path}") as client:
         eventually(lambda: client.get("/health").json()["leading"])

@@ -14,6 +14,7 @@ from sqlalchemy import Engine
 from headrace.api.app import make_app
 from headrace.containers.container import Supports
 from headrace.coordinator.context import CoordinatorSettings, GroupOptions
+from headrace.coordinator.groups import reconciler
 from headrace.coordinator.service import Coordinator
 from headrace.model.groups import AutoRestart
 from headrace.model.ids import RandomIds
@@ -47,6 +48,12 @@ def served_with(store_url: str, *places: FakeContainer) -> Generator[TestClient]
     with TestClient(make_app(coordinator, token=None), base_url=LOOPBACK) as client:
         eventually(lambda: client.get("/health").json()["leading"])
         yield client
+
+
+@pytest.fixture(autouse=True)
+def quick_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass over the groups with each pass, so that no test waits for one."""
+    monkeypatch.setattr(reconciler, "KEEP_INTERVAL_S", 0.0)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from tests.api.conftest import described
 from tests.api.test_jobs import submission
 
 NUL = "a%00b"
@@ -34,7 +35,7 @@ PARAMETER = re.compile(r"\{\w+\}")
 
 
 def operations(api: TestClient) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for path, methods in api.get("/openapi.json").json()["paths"].items():
+    for path, methods in described(api).items():
         for method, operation in methods.items():
             yield method.upper(), path, operation
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -10,9 +11,11 @@ from fastapi.testclient import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Engine, update
 
+from headrace.client.tables import DryPlanView
+from headrace.model.tables.plan import Gain
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskStatus
-from headrace.protocol.tables import PlanGain, Planned, PlannedBin
+from headrace.protocol.tables import Planned, PlannedBin
 from headrace.store.core import leases
 from headrace.store.core.engine import writing
 from headrace.store.tasks.schema import tasks as task_rows
@@ -22,7 +25,7 @@ from tests.coordinator.tables.lake_rows import LakeRows
 from tests.coordinator.tables.snapshots import PENDING, SUMMARY
 
 NAME = "headrace.db.t"
-GAIN = PlanGain(
+GAIN = Gain(
     files_before=40,
     files_after=2,
     deletes_removed=3,
@@ -80,7 +83,7 @@ def test_a_table_is_shown_with_all_that_is_known_of_it(
     process = lakes.process(
         table,
         rewrites=[TaskStatus.SUCCESS, TaskStatus.ACKED, TaskStatus.PLANNED],
-        plan={"gain": GAIN.model_dump(mode="json"), "left": 4},
+        plan={"gain": {**asdict(GAIN), "of a newer worker": 1}, "left": 4},
     )
     lakes.name_process(table, process)
     follower.put(f"/v1/tables/{NAME}/blockers/load", json={"reason": "r", "seconds": 60})
@@ -188,6 +191,7 @@ def test_a_dry_plan_is_asked_for_and_polled(
     assert told["partitions"] == {"day=1": 2, "day=2": 1}
     assert (told["files_before"], told["files_after"], told["bytes_read"]) == (40, 2, 1000)
     assert (told["partitions_left"], told["left_out"]) == (3, ["bad"])
+    assert told.keys() == DryPlanView.model_fields.keys()
     assert error_of(follower.get(f"/v1/tables/{NAME}/plans/none"), 404)["kind"] == "NotFound"
 
 

@@ -11,6 +11,7 @@ from fastapi.testclient import TestClient
 
 from headrace.model.task import Claim, Lane
 from headrace.protocol.messages import (
+    PROTOCOL_VERSION,
     Answer,
     Goodbye,
     Held,
@@ -136,15 +137,45 @@ def test_a_sync_that_was_overtaken_is_refused(api: TestClient) -> None:
     assert sync(api, 5).registered
 
 
-@pytest.mark.parametrize("verb", ["sync", "register"])
-def test_another_version_of_the_protocol_is_refused_with_the_way_out(
-    shared: TestClient, verb: str
+OLDEST, NEWEST = PROTOCOL_VERSION - 1, PROTOCOL_VERSION
+WAYS_OUT = {
+    OLDEST - 1: "upgrade the worker",
+    NEWEST + 1: "upgrade the coordinators first, then the workers",
+}
+
+
+@pytest.mark.parametrize("version", WAYS_OUT)
+@pytest.mark.parametrize("verb", ["sync", "register", "goodbye", "brew"])
+def test_another_version_of_the_protocol_is_refused_with_those_that_are_spoken(
+    shared: TestClient, verb: str, version: int
 ) -> None:
-    said = ME.model_dump(mode="json") | {"sync": 1, "protocol": 1}
+    """Whatever else the message holds: of a newer worker it may be anything."""
+    said = ME.model_dump(mode="json") | {"sync": 1, "protocol": version}
+    said["reports"] = [{"kind": "TEA_BREWED", "seq": 1}] if version > NEWEST else []
 
     refused = error_of(shared.post(f"/v1/worker/{verb}", json=said), 422)
 
-    assert "run the same release of headrace on both" in refused["message"]
+    assert refused["kind"] == "ProtocolRefused"
+    assert (refused["oldest"], refused["newest"]) == (OLDEST, NEWEST)
+    assert WAYS_OUT[version] in refused["message"]
+
+
+def test_a_report_that_this_version_does_not_have_is_refused_by_its_name(
+    shared: TestClient,
+) -> None:
+    said = Sync(worker="w1", sync=1).model_dump(mode="json")
+    said["reports"] = [{"kind": "TEA_BREWED", "seq": 1}]
+
+    refused = error_of(shared.post("/v1/worker/sync", json=said), 422)
+
+    assert refused["kind"] == "Refused"
+    assert "TEA_BREWED" in refused["message"]
+
+
+def test_a_request_that_this_version_does_not_have_is_refused(shared: TestClient) -> None:
+    refused = error_of(shared.post("/v1/worker/brew", json={}), 422)
+
+    assert refused["message"] == f"protocol {NEWEST} has no POST /v1/worker/brew"
 
 
 @pytest.mark.parametrize(

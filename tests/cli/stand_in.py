@@ -1,6 +1,6 @@
 """headrace with all its own processes but no Spark: `python -m tests.cli.stand_in run job.conf`.
 
-The coordinator is the real one. The worker is a real host that speaks the real protocol; only
+The coordinator is the real one. The worker is a real sync loop that speaks the real protocol; only
 what it runs is made up: it says rows, waits for a sign, commits nothing, and reports the end.
 A job says by its number of rows what becomes of it.
 """
@@ -21,7 +21,7 @@ from headrace.cli import main
 from headrace.cli.local import supervisor
 from headrace.clock import SystemClock
 from headrace.config import Settings
-from headrace.containers.process import UNHURRIED
+from headrace.containers.child_process import UNHURRIED
 from headrace.errors import JavaMissing, Refused, Unavailable
 from headrace.model.ids import RandomIds
 from headrace.model.task import TaskKind
@@ -35,9 +35,9 @@ from headrace.protocol.messages import (
 )
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import Execution
-from headrace.worker.host import Host
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
+from headrace.worker.sync_loop import SyncLoop
 from tests.fakes import registration
 
 FINISHES = 7
@@ -168,7 +168,7 @@ def serve_worker(
             return False
         return True
 
-    host = Host(
+    loop = SyncLoop(
         registration(
             name,
             group,
@@ -186,11 +186,11 @@ def serve_worker(
     )
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        host.stop()
+        loop.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT, UNHURRIED):
         signal.signal(number, stop)
-    host.run()
+    loop.run()
 
 
 def command(*arguments: str) -> list[str]:

@@ -17,7 +17,9 @@ from tests.cli.machine import COMMAND_MAX_S, JOB_FILE, environment, one_line_of
 SPARK = ("pyspark", "py4j", "pyarrow")
 EVERY_EXTRA = (*SPARK, "psycopg", "kubernetes")
 # What a machine with coordinators alone has to import; `inspection_run` starts a Spark itself.
-COORDINATOR_ROOMS = ("api", "cli", "client", "containers", "coordinator", "jobfile", "store")
+COORDINATOR_ROOMS = (
+    *("api", "cli", "client", "containers", "coordinator", "jobfile", "plugins", "store"),
+)
 NEEDS_SPARK = "headrace.cli.tables.inspection_run"
 
 WITHOUT = """
@@ -72,6 +74,7 @@ def job_file(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -90,6 +93,7 @@ def test_what_starts_a_jvm_says_how_to_install_spark(
     assert said.endswith(f"needs Spark, {way_out('worker')}")
 
 
+@pytest.mark.processes
 def test_a_job_file_is_read_where_there_is_no_spark(job_file: Path) -> None:
     code = COMMAND.format(arguments=("run", "job.conf", "--check"))
 
@@ -99,6 +103,7 @@ def test_a_job_file_is_read_where_there_is_no_spark(job_file: Path) -> None:
     assert "FakeSource → Console" in done.stdout
 
 
+@pytest.mark.processes
 def test_a_job_for_coordinators_elsewhere_needs_no_spark_here(job_file: Path) -> None:
     arguments = ("run", "job.conf", "--coordinator", "http://127.0.0.1:1")
 
@@ -108,6 +113,7 @@ def test_a_job_for_coordinators_elsewhere_needs_no_spark_here(job_file: Path) ->
     assert "127.0.0.1:1" in one_line_of(done)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("command", [("coordinator",), ("store", "change-key")], ids=" ".join)
 def test_a_postgresql_store_says_how_to_install_its_driver(
     command: tuple[str, ...], tmp_path: Path
@@ -119,6 +125,7 @@ def test_a_postgresql_store_says_how_to_install_its_driver(
     assert said == f"headrace: a PostgreSQL store needs psycopg, {way_out('postgresql')}"
 
 
+@pytest.mark.processes
 def test_a_kubernetes_container_says_how_to_install_its_client(tmp_path: Path) -> None:
     containers = tmp_path / "containers.conf"
     containers.write_text("containers { k { type = kubernetes, properties { image = i } } }")
@@ -132,6 +139,7 @@ def test_a_kubernetes_container_says_how_to_install_its_client(tmp_path: Path) -
     assert said.endswith(f"needs the Kubernetes client, {way_out('kubernetes')}")
 
 
+@pytest.mark.processes
 def test_all_that_a_coordinator_is_made_of_is_imported_without_any_extra(tmp_path: Path) -> None:
     done = without(
         EVERY_EXTRA, IMPORTS.format(rooms=COORDINATOR_ROOMS, besides=NEEDS_SPARK), cwd=tmp_path

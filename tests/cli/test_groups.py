@@ -199,6 +199,8 @@ def test_workers_are_shown_drained_and_released() -> None:
     assert "draining" in listed
     for part in ("holds 1 of 2 slots", "process 42 on here", "r1, launch 2", "for 1 min", "t1.1"):
         assert part in shown
+    for part in ("speaks protocol 5", "sources       FakeSource", "sinks         Kafka 2.3"):
+        assert part in shown
     assert "is given nothing more" in drained
     assert "`headrace worker release w1` ends it" in drained
     assert "`headrace worker resume w1` takes that back" in drained

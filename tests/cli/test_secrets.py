@@ -174,13 +174,14 @@ def test_the_doctor_looks_for_the_key_and_makes_none(postgresql_url: str, tmp_pa
     assert list(tmp_path.rglob("*.key")) == []
 
 
+@pytest.mark.processes
 def test_the_key_of_a_sqlite_store_is_changed_by_one_command(
-    sqlite_url: str, tmp_path: Path
+    sqlite_url: str, store_folder: Path, tmp_path: Path
 ) -> None:
     env = environment(HEADRACE_STORE=sqlite_url)
     done = headrace("store", "change-key", "--output", "json", cwd=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
-    [key] = own_file(tmp_path / "store.db").read()
+    [key] = own_file(store_folder / "store.db").read()
     assert json.loads(done.stdout) == {"key": key.id, "encrypted": 0}
     assert key != KEY
     assert key.text not in done.stdout + done.stderr
@@ -276,22 +277,23 @@ def test_the_how_to_changes_the_key_of_a_postgresql_store(
     running.dispose()
 
 
+@pytest.mark.processes
 def test_the_how_to_changes_the_key_of_a_sqlite_store_and_survives_the_loss_of_it(
-    sqlite_url: str, tmp_path: Path
+    sqlite_url: str, store_folder: Path
 ) -> None:
     [block] = commands_of(HOW_TO, "On SQLite")
-    (tmp_path / ".headrace").mkdir()
+    (store_folder / ".headrace").mkdir()
     for name in ("store.db", "store.db.key"):
-        (tmp_path / name).rename(tmp_path / ".headrace" / name)
-    done = shell(block, tmp_path)
+        (store_folder / name).rename(store_folder / ".headrace" / name)
+    done = shell(block, store_folder)
     assert done.returncode == 0, done.stderr
-    file = own_file(tmp_path / ".headrace" / "store.db")
+    file = own_file(store_folder / ".headrace" / "store.db")
     assert file.read() != [KEY]
     file.path.unlink()
 
     [block] = commands_of(HOW_TO, "If the key is lost")
-    assert "0 would lose their secrets" in shell(block, tmp_path).stdout
+    assert "0 would lose their secrets" in shell(block, store_folder).stdout
     assert not file.exists()
-    done = shell(f"{block.strip()} --yes", tmp_path)
+    done = shell(f"{block.strip()} --yes", store_folder)
     assert done.returncode == 0, done.stderr
     assert file.exists()

@@ -42,6 +42,7 @@ def test_a_bad_token_is_told_with_its_variable(tmp_path: Path) -> None:
     assert "hush" not in done.stderr
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     ("arguments", "extra", "says"),
     [

@@ -6,9 +6,9 @@ worker, the number of its last sync and the last answer it saw.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 
 from sqlalchemy import Engine, select
@@ -20,15 +20,18 @@ from headrace.coordinator.jobs.passes import JobPasses
 from headrace.coordinator.jobs.reconciler import JobReconciler
 from headrace.coordinator.sync.answers import BatchEffects, Dispatch
 from headrace.coordinator.sync.liveness import StallReconciler, WorkerExpiry, WorkerLiveness
+from headrace.coordinator.workforce import digest_of, plugins_text
 from headrace.model.jobs.epoch import Retention
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus, PipelineStatus
 from headrace.model.task import Claim, Lane, TaskKind
 from headrace.protocol.messages import (
+    PROTOCOL_VERSION,
     Acknowledged,
     Answer,
     Held,
     LastAnswerSeen,
+    PluginVersion,
     Progress,
     Report,
     Sync,
@@ -110,16 +113,25 @@ class LeaderHarness:
         ).id
 
     def register(
-        self, name: str, *, slots: int = 2, control_slots: int = 1, group: str = "default"
+        self,
+        name: str,
+        *,
+        slots: int = 2,
+        control_slots: int = 1,
+        group: str = "default",
+        plugins: Collection[tuple[str, str]] | None = None,
     ) -> None:
+        """`plugins`: those that it has, by role and name; None: what came with protocol 4."""
         self._scripted.setdefault(name, _Scripted())
         now_ms = self.clock.wall_ms()
         self.roster.note_sync(name, 0)
+        text = None
+        if plugins is not None:
+            text = plugins_text([PluginVersion(role=role, name=of) for role, of in plugins])
+        about = Worker(name, group, slots, control_slots, "0", "host", 1, "app", now_ms, now_ms)
+        about = replace(about, plugins_digest=None if text is None else digest_of(text))
         with fenced(self.store, self.term) as conn:
-            workers.register(
-                conn,
-                Worker(name, group, slots, control_slots, "0", "host", 1, "app", now_ms, now_ms),
-            )
+            workers.register(conn, about, text)
 
     def say(
         self,
@@ -129,12 +141,14 @@ class LeaderHarness:
         reports: Sequence[Report] = (),
         free: Mapping[Lane, int] | None = None,
         progress: Mapping[Claim, Progress] | None = None,
+        protocol: int = PROTOCOL_VERSION,
     ) -> Sync:
         """What a worker says next; by itself it claims that everything is free."""
         scripted = self._scripted.setdefault(name, _Scripted())
         scripted.syncs += 1
         said = progress or {}
         return Sync(
+            protocol=protocol,
             worker=name,
             sync=scripted.syncs,
             seen=scripted.seen,

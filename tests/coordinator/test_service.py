@@ -20,6 +20,7 @@ from headrace.coordinator.sync import writer as writer_module
 from headrace.errors import StoreRefused
 from headrace.model.ids import RandomIds
 from headrace.model.jobs.status import JobStatus
+from headrace.plugins.catalog import catalog
 from headrace.store.core import leases
 from headrace.store.core.engine import reading, writing
 from headrace.store.core.keyring import own_file
@@ -107,6 +108,14 @@ def start(clock: Jumping) -> Iterator[Start]:
 
 def refuse(*_: object, **__: object) -> Any:
     raise StoreRefused("attempt to write a readonly database")
+
+
+def test_a_coordinator_looks_for_its_plugins_when_it_starts(start: Start, sqlite_url: str) -> None:
+    catalog.cache_clear()
+
+    start(sqlite_url)
+
+    assert catalog.cache_info().currsize == 1
 
 
 @pytest.mark.req("L1", "L2")

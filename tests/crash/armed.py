@@ -16,7 +16,7 @@ from pathlib import Path
 
 from headrace import seams
 from headrace.cli.main import main
-from tests.crash.seam_list import SOURCE, Seam, all_seams
+from tests.crash.seam_list import Seam, all_seams, place_of
 
 
 def dying(file: Path, name: str) -> Callable[[], None]:
@@ -25,8 +25,9 @@ def dying(file: Path, name: str) -> Callable[[], None]:
             first, *others = file.read_text().splitlines()
         except FileNotFoundError:  # nothing is armed, or another has met it just now
             return
-        place = Path(inspect.stack(0)[2].filename)  # of what called `seam`, which called this
-        if first != str(Seam(place.relative_to(SOURCE).as_posix(), name)):
+        # From what called `seam`, which called this.
+        place = place_of(frame.filename for frame in inspect.stack(0)[2:])
+        if first != str(Seam(place, name)):
             return
         if others:
             arm(file, others)

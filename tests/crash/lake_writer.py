@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.config import Settings
-from headrace.spark.jvm import JAVA_ERRORS
+from headrace.spark.jvm_bridge import JAVA_ERRORS
 from headrace.worker.warm_session import WarmSpark, start_spark
 
 FEW = {

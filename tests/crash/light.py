@@ -28,9 +28,9 @@ from headrace.containers.local import local_workers
 from headrace.model.ids import RandomIds
 from headrace.protocol.messages import Register
 from headrace.worker.client import LeaderClient
-from headrace.worker.host import Host
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
+from headrace.worker.sync_loop import SyncLoop
 
 LIGHT = (sys.executable, "-m", "tests.crash.light")
 SERVICE = "headrace.worker.service"  # the module that brings pyspark along
@@ -70,15 +70,15 @@ def serve_worker(
     client, waits = (LeaderClient(coordinators, token=token) for _ in range(2))
     with closing(client), closing(waits):
         outbox = settings.home / "outbox" / me.worker
-        host = Host(
+        loop = SyncLoop(
             me, client, waits, lambda posted: Outbox(outbox, posted=posted), {}, IDLE, SystemClock()
         )
 
         def stop(_number: int, _frame: FrameType | None) -> None:
-            host.stop()
+            loop.stop()
 
         signal.signal(signal.SIGTERM, stop)
-        host.run()
+        loop.run()
 
 
 def run() -> None:

@@ -24,7 +24,7 @@ import psutil
 from headrace.client.client import Client
 from headrace.client.groups import GroupView, ResourceView
 from headrace.client.views import WorkerView
-from headrace.containers import process as local_process
+from headrace.containers import child_process
 from headrace.containers.detached import MARK
 from tests.crash.cluster import END_MAX_S, QUICK_JVM, Cluster, Process, free_port, until
 from tests.crash.jobs import metadata_of
@@ -72,7 +72,7 @@ class Driver:
 
     def family(self) -> list[int]:
         """The worker itself, and all that it started on this machine: its JVM."""
-        return [self.pid, *local_process.session_members(self.pid)]
+        return [self.pid, *child_process.session_members(self.pid)]
 
     def kill(self) -> None:
         os.killpg(self.pid, signal.SIGKILL)

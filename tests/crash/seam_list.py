@@ -1,7 +1,9 @@
 """The seams that an epoch passes, those of the end of a job, of commands, of lake tables, and of
 workers that are started again.
 
-They are taken from the source: a new one is in the sweep of its kind by itself.
+They are taken from the source: a new one is in the sweep of its kind by itself. A seam of
+exactly_once is passed by every sink that spends tokens, and stands here once for each of them,
+under the file of the sink.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from pathlib import Path
 import headrace
 
 SOURCE = Path(headrace.__file__).parent
-_WORKER = ("worker", "connectors", "lake", "spark")
+_WORKER = ("worker", "connectors", "exactly_once", "lake", "spark")
 _COORDINATOR = (
     "coordinator/sync/answers.py",
     "coordinator/sync/reports.py",
@@ -24,8 +26,11 @@ _COORDINATOR = (
 )
 _OF_REWRITES = {"lake/iceberg/rewrite.py", "lake/iceberg/replace.py"}
 _OF_LAUNCHES = ("coordinator/groups", "containers/detached.py")
-# What forgets an ended job at its targets, in files that do more than that.
+# What forgets an ended job at its targets.
 _OF_FORGETTING = {"before leftovers are deleted", "marks read", "before marks are forgotten"}
+_EXACTLY_ONCE = "exactly_once/"
+_BASES = {"connectors/at_least_once.py", "connectors/python_client.py"}  # of no sink of ours
+_SINKS = ("connectors/files/sink.py", "connectors/iceberg/sink.py", "connectors/jdbc/sink.py")
 _SEAM = re.compile(r"\bseam\(\"([^\"]+)\"\)")
 
 
@@ -46,7 +51,6 @@ class Seam:
         """Passed when a job ends, or later."""
         return (
             (self.file.startswith("coordinator/jobs/") and not self.is_of_a_command)
-            or self.file.endswith("/forget.py")
             or self.name in _OF_FORGETTING
             or self == TARGETS_FORGOTTEN
         )
@@ -79,11 +83,25 @@ def _files_at(place: str) -> Sequence[Path]:
 
 
 def _seams_in(files: Iterable[Path]) -> Sequence[Seam]:
-    return [
-        Seam(file.relative_to(SOURCE).as_posix(), name)
+    found = (
+        Seam(place, name)
         for file in files
         for name in _SEAM.findall(file.read_text())
-    ]
+        for place in _places_of(file.relative_to(SOURCE).as_posix())
+    )
+    return list(dict.fromkeys(found))
+
+
+def _places_of(file: str) -> Sequence[str]:
+    if file in _BASES:
+        return ()
+    return _SINKS if file.startswith(_EXACTLY_ONCE) else (file,)
+
+
+def place_of(callers: Iterable[str]) -> str:
+    """The place of a seam, by the files that are being run, the one that calls `seam` first."""
+    inside = (Path(file).relative_to(SOURCE).as_posix() for file in callers)
+    return next(file for file in inside if not file.startswith(_EXACTLY_ONCE))
 
 
 def seams_of_an_epoch() -> Sequence[Seam]:

@@ -29,7 +29,7 @@ IN_DELETED = Seam("coordinator/jobs/cleanup.py", "state deleted, in transaction"
 BEFORE_ANSWER = Seam("coordinator/sync/writer.py", "sync committed, before answer")
 SUBMITTED = Seam("coordinator/jobs/commands.py", "submitted, before answer")
 RESTORED = Seam("coordinator/jobs/commands.py", "restored, before answer")
-FILES_FORGET = Seam("connectors/files/forget.py", "before marks are forgotten")
+FILES_FORGET = Seam("connectors/files/sink.py", "before marks are forgotten")
 
 Point = tuple[Seam, ...]  # passed one after another; the leader dies at the last
 AS_THE_STATE_GOES: Sequence[Point] = [(BEFORE_DELETED,), (IN_DELETED,)]

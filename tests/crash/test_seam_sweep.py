@@ -59,7 +59,7 @@ SYNCS = {
 END_KEPT = Seam("worker/outbox.py", "end kept")
 STAGED = Seam("lake/iceberg/stage.py", "staged")
 # Passed by whoever goes on with an epoch that another began: alone there is nothing to sweep.
-AFTER_ANOTHER = {Seam("lake/iceberg/sweep.py", "before sweep")}
+AFTER_ANOTHER = {Seam("connectors/iceberg/sink.py", "before sweep")}
 USUAL = [
     Seam("connectors/files/commit.py", "manifest written"),
     Seam("coordinator/sync/reports.py", "epoch prepared, in transaction"),
@@ -103,7 +103,7 @@ class Sweep:
         return 1 + 1000 * self._jobs
 
     def die_at(self, seam: Seam) -> None:
-        self._lake = seam.file.startswith("lake/iceberg/")
+        self._lake = "/iceberg/" in seam.file
         if seam.name in ABORTS:
             self._die_in_a_cancelled_job(seam)
         elif seam.name in STARTS:

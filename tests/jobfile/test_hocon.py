@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from headrace.jobfile.hocon import read_document
-from headrace.jobfile.syntax_tree import Array, FilePlace, Object, Problem, Scalar, to_json
+from headrace.plugins.syntax_tree import Array, FilePlace, Object, Problem, Scalar, to_json
 from tests.examples import examples
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from pydantic import JsonValue
 
-from headrace.jobfile.options import Kind
-from headrace.jobfile.registry import DECLARED, declared_names, find_plugin
-from headrace.jobfile.spec_checks import resolved_options
-from headrace.jobfile.syntax_tree import NOWHERE
-from headrace.model.jobs.spec import PluginSpec
+from headrace.jobfile.registry import find_plugin
 from headrace.model.text import hint
+from headrace.plugins.catalog import INSTALL, catalog, installed
+from headrace.plugins.descriptor import AnyDescriptor
+from headrace.plugins.options import Kind
+from headrace.plugins.syntax_tree import NOWHERE
 from tests.jobfile.samples import job, problem, read
 
 SCHEMA = "schema { fields { id = int } }"
-SINKS = ", ".join(declared_names("sink"))
+SINKS = ", ".join(catalog().names("sink"))
 
 
 def source_options(written: str) -> dict[str, JsonValue]:
@@ -144,8 +144,8 @@ def test_a_wrong_option_is_refused_with_its_place_and_the_way_out(written: str, 
     ("sink", "said"),
     [
         ("FakeSource {}", "2:1: FakeSource is a source, not a sink"),
-        ("Consolle {}", "2:1: there is no sink 'Consolle'; did you mean 'Console'?"),
-        ("Zzz {}", f"2:1: there is no sink 'Zzz'; known sinks: {SINKS}"),
+        ("Consolle {}", f"2:1: there is no sink 'Consolle'; did you mean 'Console'? {INSTALL}."),
+        ("Zzz {}", f"2:1: there is no sink 'Zzz'; known sinks: {SINKS}. {INSTALL}."),
         ("kafka {}", f"2:1: sink kafka is not built yet; built so far: {SINKS}"),
         (
             "Iceberg {}",
@@ -227,9 +227,7 @@ def test_the_keys_of_a_map_are_flat_and_its_values_texts() -> None:
 
 
 def test_every_declared_option_resolves_to_a_value_or_its_default() -> None:
-    plugin = PluginSpec(name="FakeSource-1", plugin="fakesource", options={"row.num": 9})
-
-    options = resolved_options(plugin, "source")
+    options = find_plugin("source", "fakesource", NOWHERE).resolve({"row.num": 9})
 
     assert options["row.num"] == 9
     assert options["split.num"] == 1
@@ -237,10 +235,9 @@ def test_every_declared_option_resolves_to_a_value_or_its_default() -> None:
     assert "plugin_output" not in options
 
 
-@pytest.mark.parametrize("decl", DECLARED, ids=lambda decl: decl.title)
-def test_every_default_is_a_value_its_own_option_supports(decl: object) -> None:
-    declared = next(d for d in DECLARED if d is decl)
-    assert find_plugin(declared.role, declared.name.upper(), NOWHERE) is declared
+@pytest.mark.parametrize("declared", installed(), ids=lambda each: each.title)
+def test_every_default_is_a_value_its_own_option_supports(declared: AnyDescriptor) -> None:
+    assert find_plugin(declared.role, declared.name.upper(), NOWHERE) == declared
     names = [name for option in declared.options.declared for name in option.names]
     assert len(names) == len(set(names))
     for option in declared.options.declared:

@@ -11,20 +11,16 @@ import pytest
 from pydantic import JsonValue
 
 from headrace.errors import BadJobFile, JobFileUnreadable, Refused
-from headrace.jobfile.options import Kind, Option, OptionSet, PluginDecl
 from headrace.jobfile.reader import JOB_FILE_BYTES_MAX, read_job
-from headrace.jobfile.registry import declared_names
-from headrace.jobfile.spec_checks import (
-    check_declared,
-    check_spec,
-    resolved_options,
-    take_secrets,
-    with_secrets,
-)
+from headrace.jobfile.spec_checks import check_declared, check_spec
 from headrace.model.jobs.spec import REDACTED, JobSpec, PluginSpec
+from headrace.plugins.catalog import catalog
+from headrace.plugins.descriptor import Descriptor
+from headrace.plugins.options import Kind, Option, OptionSet
+from headrace.plugins.secrets import lacks_secrets, take_secrets, with_secrets
 from tests.jobfile.samples import FIRST, JSON, TWO_PIPELINES, job, problem, read
 
-SINKS = ", ".join(declared_names("sink"))
+SINKS = ", ".join(catalog().names("sink"))
 
 
 def test_a_job_file_becomes_a_spec(tmp_path: Path) -> None:
@@ -190,18 +186,18 @@ def test_secrets_stand_apart_and_can_be_put_back() -> None:
     shown = spec.model_copy(update={"secrets": {}}).model_dump_json()
     assert "-secret" not in shown.replace("s3.secret-access-key", "")
     assert source.options["schema"] == {"fields": {"password": "string"}}
-    assert with_secrets(sink, spec.secrets)["iceberg.catalog.config"] == {
+    assert with_secrets(sink, None, spec.secrets)["iceberg.catalog.config"] == {
         "type": "rest",
         "credential": "id:secret",
         "s3.secret-access-key": "s3-secret",
     }
     assert spec.env.other == {"spark.hadoop.fs.s3a.secret.key": REDACTED, "spark.x": 1}
-    assert resolved_options(sink, "sink")["iceberg.catalog.config"] == {
+    assert sink.options["iceberg.catalog.config"] == {
         "type": "rest",
         "credential": REDACTED,
         "s3.secret-access-key": REDACTED,
     }
-    assert resolved_options(source, "source", spec.secrets)["rows"] == [
+    assert with_secrets(source, None, spec.secrets)["rows"] == [
         {"kind": "INSERT", "fields": {"password": "row-secret"}}
     ]
     check_spec(spec)
@@ -211,7 +207,7 @@ def test_a_secret_that_got_lost_is_not_replaced_by_stars() -> None:
     sink = read(SECRETIVE, environment={"KEY": "s3-secret"}).pipelines[0].sinks[0]
 
     with pytest.raises(Refused) as refused:
-        with_secrets(sink, {})
+        with_secrets(sink, None, {})
 
     assert str(refused.value) == (
         "the secret 'Iceberg-1.iceberg.catalog.config.credential' is missing; "
@@ -221,18 +217,33 @@ def test_a_secret_that_got_lost_is_not_replaced_by_stars() -> None:
 
 def test_an_option_is_secret_when_it_is_declared_so_whatever_its_name() -> None:
     pin = Option("pin", Kind.STRING, sensitive=True)
-    decl = PluginDecl("Safe", "sink", OptionSet((pin, Option("note", Kind.STRING))))
+    safe = Descriptor(
+        name="Safe",
+        role="sink",
+        make="safe.sink:Sink",
+        options=OptionSet((pin, Option("note", Kind.STRING))),
+        read_options=lambda options: options.text("pin"),
+    )
 
-    options, secrets = take_secrets("Safe-1", decl, {"pin": "1234", "note": REDACTED})
+    options, secrets = take_secrets("Safe-1", safe, {"pin": "1234", "note": REDACTED})
 
     assert (options, secrets) == ({"pin": REDACTED, "note": REDACTED}, {"Safe-1.pin": "1234"})
-    back = with_secrets(PluginSpec(name="Safe-1", plugin="Safe", options=options), secrets)
-    assert back == {"pin": "1234", "note": REDACTED}
+    plugin = PluginSpec(name="Safe-1", plugin="Safe", options=options)
+    assert with_secrets(plugin, safe, secrets) == {"pin": "1234", "note": REDACTED}
+    assert not lacks_secrets(plugin, safe, secrets)
+    assert lacks_secrets(plugin, safe, {})
+    with pytest.raises(Refused, match=r"the secret 'Safe-1\.pin' is missing"):
+        with_secrets(plugin, safe, {})
 
 
-def test_the_options_of_an_unknown_plugin_are_refused() -> None:
-    with pytest.raises(Refused, match=r"^there is no sink 'Nope'"):
-        resolved_options(PluginSpec(name="Nope-1", plugin="Nope"), "sink")
+def test_a_url_that_got_lost_is_not_replaced_by_stars() -> None:
+    """It may hold a password, so it stands apart, whatever its name."""
+    spec = read(FIRST)
+    way: dict[str, JsonValue] = {"url": REDACTED, "driver": "org.postgresql.Driver", "table": "t"}
+    lost = changed(spec, "sinks", name="Jdbc-1", plugin="Jdbc", options=way)
+
+    with pytest.raises(Refused, match=r"the secret 'Jdbc-1\.url' is missing"):
+        check_spec(lost)
 
 
 def changed(spec: JobSpec, role: str, **update: object) -> JobSpec:

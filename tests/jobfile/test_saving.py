@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from pydantic import JsonValue
 
+from headrace.connectors.jdbc.descriptor import sql_flaw
 from headrace.errors import BadJobFile, Refused
-from headrace.jobfile.option_values import DataMode, SchemaMode, opens
-from headrace.jobfile.plugins.jdbc import sql_flaw
 from headrace.jobfile.reader import read_job
-from headrace.jobfile.registry import DECLARED
 from headrace.jobfile.spec_checks import check_spec
 from headrace.model.jobs.spec import JobSpec
+from headrace.plugins.catalog import installed, save_modes_of
+from headrace.plugins.save_modes import DataMode, SchemaMode
 
 FAKE = "FakeSource { schema { fields { id = bigint } } }"
 JDBC_SOURCE = 'Jdbc { url = "jdbc:postgresql://h/d", query = "SELECT 1" }'
@@ -34,7 +34,9 @@ def test_only_what_can_not_be_said_twice_without_harm_needs_epoch_0(
     options: dict[str, JsonValue] = {"schema_save_mode": schema, "data_save_mode": data}
     given = {name: value for name, value in options.items() if value is not None}
     harmless = schema in {None, SchemaMode.CREATE, SchemaMode.IGNORE}
-    assert opens(given) == (not harmless or data not in {None, DataMode.APPEND})
+    modes = save_modes_of("Iceberg", given)
+    assert modes is not None
+    assert modes.opens == (not harmless or data not in {None, DataMode.APPEND})
 
 
 @pytest.mark.parametrize(
@@ -134,5 +136,7 @@ def test_a_stream_of_files_that_bring_their_columns_needs_a_schema(
 
 @pytest.mark.req("E5")
 def test_only_a_source_whose_rows_may_be_others_when_read_again_is_labeled_so() -> None:
-    sources = {decl.name: decl.repeatable for decl in DECLARED if decl.role == "source"}
+    sources = {
+        each.name: each.capabilities.repeatable for each in installed() if each.role == "source"
+    }
     assert {name for name, repeatable in sources.items() if not repeatable} == {"Jdbc"}

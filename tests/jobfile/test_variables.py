@@ -10,8 +10,8 @@ from pydantic import JsonValue
 from headrace.errors import BadJobFile, BadSetting
 from headrace.jobfile.hocon import read_document
 from headrace.jobfile.reader import read_job
-from headrace.jobfile.syntax_tree import RESERVED, Problem, to_json
 from headrace.jobfile.variables import substitute
+from headrace.plugins.syntax_tree import RESERVED, Problem, to_json
 from tests.jobfile.samples import job, problem, read
 
 

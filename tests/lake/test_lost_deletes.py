@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.lake.iceberg.conflicts import would_lose_deletes
+from headrace.lake.iceberg.replace_conflicts import would_lose_deletes
 
 PLANNED = 1
 

@@ -27,10 +27,10 @@ BOUND_S = 120.0  # for a state to come, also on a busy machine
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+def empty(request: pytest.FixtureRequest, store_folder: Path) -> Iterator[Engine]:
     """A database with nothing in it, once of each kind."""
     if request.param == "sqlite":
-        engine = open_store(f"sqlite:///{tmp_path}/empty.db")
+        engine = open_store(f"sqlite:///{store_folder}/empty.db")
         yield engine
         engine.dispose()
         return

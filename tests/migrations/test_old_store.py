@@ -63,9 +63,9 @@ TABLES = ("idle", "pending", "broken", "optimized", "rewriting", "committing", "
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def upgraded(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+def upgraded(request: pytest.FixtureRequest, store_folder: Path) -> Iterator[Engine]:
     if request.param == "sqlite":
-        engine = open_store(f"sqlite:///{tmp_path}/old.db")
+        engine = open_store(f"sqlite:///{store_folder}/old.db")
     else:
         server: PostgreSQL = request.getfixturevalue("postgresql")
         engine = open_store(server.url(server.create_database(template="template1")))
@@ -151,7 +151,7 @@ class Crew:
             self.desk.report(WORKER, stopped(claim), holds=self.holds)
         self.holds += [given.claim for given in answer.assignments]
         for given in answer.assignments:
-            RUNS[given.kind](self, given)
+            RUNS[TaskKind(given.kind)](self, given)
 
     def end(self, given: Assignment, result: dict[str, Any]) -> None:
         self.holds.remove(given.claim)

@@ -44,9 +44,9 @@ ALL = {**OF_SINK, "FakeSource-1.password": SECRET, "env.password": SECRET}
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+def old(request: pytest.FixtureRequest, store_folder: Path) -> Iterator[Engine]:
     if request.param == "sqlite":
-        engine = open_store(f"sqlite:///{tmp_path}/old.db")
+        engine = open_store(f"sqlite:///{store_folder}/old.db")
     else:
         server: PostgreSQL = request.getfixturevalue("postgresql")
         engine = open_store(server.url(server.create_database(template="template1")))

@@ -19,7 +19,7 @@ from headrace.store.core.schema import OLDEST_PROGRAM, PROGRAM_LEVEL, facts
 from headrace.store.core.transactions import LEADER, Term, fenced
 from headrace.store.jobs import queue
 from headrace.store.migrate import migrations_config, prepare_store
-from headrace.store.tasks import tasks
+from headrace.store.tasks import tasks, workers
 from tests.coordinator.jobs.streaming import restored, streaming
 from tests.coordinator.leader_harness import LeaderHarness
 from tests.coordinator.specs import ROWS
@@ -33,10 +33,10 @@ LED = Term("old", 4)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+def old(request: pytest.FixtureRequest, store_folder: Path) -> Iterator[Engine]:
     """A store of the revision before, which somebody leads."""
     if request.param == "sqlite":
-        engine = open_store(f"sqlite:///{tmp_path}/old.db")
+        engine = open_store(f"sqlite:///{store_folder}/old.db")
     else:
         server: PostgreSQL = request.getfixturevalue("postgresql")
         engine = open_store(server.url(server.create_database(template="template1")))
@@ -194,3 +194,16 @@ def test_jobs_of_the_program_before_are_cleaned_up_and_can_be_restored_after_tha
     assert (desk.job("saved").run, desk.job("saved").incarnation) == (2, "of-saved")
     assert desk.pipeline("saved").positions == {"FakeSource-1": 3 * ROWS}
     assert desk.pipeline("saved").epoch == 3
+
+
+def test_workers_that_are_registered_speak_the_version_before_versions_were_told(
+    old: Engine,
+) -> None:
+    with writing(old) as conn:
+        about = {"group_name": "default", "slots": 2, "control_slots": 1, "version": "0.1"}
+        at = {"host": "h", "pid": 1, "spark_application": "app"}
+        _insert(conn, "workers", id="w1", **about, **at, registered_at_ms=1, seen_at_ms=1)
+    prepare_store(old)
+    with reading(old) as conn:
+        [worker] = workers.registered(conn)
+    assert (worker.id, worker.protocol) == ("w1", 4)

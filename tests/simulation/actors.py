@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -19,14 +20,15 @@ from headrace.protocol.messages import ForgetPayload, Message, PipelinePayload
 from headrace.store.core.engine import reading
 from headrace.worker.client import ANSWER_TIMEOUT_S, LeaderClient
 from headrace.worker.execution import Execution
-from headrace.worker.host import Host
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
 from headrace.worker.pipeline import Pipeline, Plugins
 from headrace.worker.runner import TableRunner
 from headrace.worker.sinks import check_forgettable
+from headrace.worker.sync_loop import SyncLoop
 from tests.fakes import registration
 from tests.simulation.lake import Lake
+from tests.simulation.lake_format import SimulatedFormat
 from tests.simulation.network import Network, NoAnswer
 from tests.simulation.scenario import GROUP, Scenario
 from tests.simulation.stand_ins import awaited
@@ -176,13 +178,13 @@ class Client(LeaderClient):
 class WorkerActor:
     def __init__(self, stage: Stage, name: str) -> None:
         self._stage, self.name = stage, name
-        self.host: Host | None = None
+        self.sync_loop: SyncLoop | None = None
 
     def __call__(self, process: Process) -> None:
         stage, name = self._stage, f"{self.name}.{process.life}"
         addresses = [f"http://{c}" for c in stage.scenario.coordinators]
         home = stage.folder / self.name
-        self.host = Host(
+        self.sync_loop = SyncLoop(
             registration(
                 name, GROUP, slots=stage.scenario.slots, control_slots=2, pid=process.life
             ),
@@ -198,7 +200,7 @@ class WorkerActor:
             ),
             process,
         )
-        self.host.run()
+        self.sync_loop.run()
 
     def _runs(self, process: Process) -> Mapping[TaskKind, Any]:
         def run(execution: Execution) -> None:
@@ -207,17 +209,17 @@ class WorkerActor:
         def settle(execution: Execution) -> Any:
             return self._pipeline(execution, process).settle()
 
-        tables = TableRunner(cast("Any", None), process, warehouse="/simulated")
+        tables = TableRunner(
+            lambda _: nullcontext(cast("Any", None)),  # no session: its format needs none
+            process,
+            warehouse="/simulated",
+            formats=[SimulatedFormat(self._stage.lake)],
+        )
         return {
             TaskKind.PIPELINE: run,
             TaskKind.SETTLE: settle,
             TaskKind.FORGET: self._forget,
-            TaskKind.DISCOVER: tables.discover,
-            TaskKind.EVALUATE: tables.evaluate,
-            TaskKind.PLAN: tables.plan,
-            TaskKind.REWRITE: tables.rewrite,
-            TaskKind.COMMIT: tables.commit,
-            TaskKind.DISCARD: tables.discard,
+            **tables.runs(),
         }
 
     def _forget(self, execution: Execution) -> None:

@@ -10,6 +10,7 @@ from headrace.model.jobs.status import JOB_ENDED, JobStatus
 from headrace.store.tables.catalogs import NewCatalog
 from tests.simulation.actors import Stage
 from tests.simulation.lake import CATALOG, NAMESPACE
+from tests.simulation.lake_format import CATALOG_TYPE
 from tests.simulation.lake_people import name_of
 from tests.simulation.network import NoAnswer
 from tests.simulation.scenario import GROUP
@@ -37,7 +38,7 @@ class ClientActor:
     def __call__(self, process: Process) -> None:
         if self._stage.scenario.tables:
             place = {"warehouse": "/simulated"}
-            catalog = NewCatalog(CATALOG, "hadoop", place, GROUP)
+            catalog = NewCatalog(CATALOG, CATALOG_TYPE, place, GROUP)
             self._until_answered(process, "add catalog", catalog)
         self._submit_all(process)
         for command in self._stage.scenario.asks:

@@ -15,7 +15,7 @@ CONSTANTS: Mapping[str, object] = {
     "headrace.model.jobs.epoch.RETRY_PAUSE_MS": 1000,
     "headrace.coordinator.sync.writer.LOOK_INTERVAL_S": 2.0,
     "tests.simulation.actors.ANSWER_TIMEOUT_S": 2.0,
-    "headrace.worker.host.WAIT_TIMEOUT_S": 4.0,
+    "headrace.worker.sync_loop.WAIT_TIMEOUT_S": 4.0,
     "headrace.worker.outbox.STOP_CHECK_INTERVAL_S": 1.0,
     "headrace.worker.execution.STOP_CHECK_INTERVAL_S": 1.0,
     "headrace.worker.jvm_monitor.JVM_POLL_INTERVAL_S": 5.0,

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.memory import in_memory
 from tests.simulation.actors import RESTART_S, CoordinatorActor, Stage, WorkerActor
 from tests.simulation.at_the_end import at_the_end, last_runs
 from tests.simulation.client import ClientActor
@@ -19,7 +20,6 @@ from tests.simulation.faults import CRASH, Fault, Faults, Point
 from tests.simulation.hearing import errors_heard
 from tests.simulation.invariants import AfterCommit
 from tests.simulation.lake import Lake
-from tests.simulation.lake_formats import set_lake
 from tests.simulation.lake_invariants import AfterTableCommit, Tables
 from tests.simulation.lake_people import People, make_tables
 from tests.simulation.network import Network
@@ -89,7 +89,7 @@ class Simulator:
         world.timeline = [] if tell else None
         set_world(world)
         forget()
-        with tempfile.TemporaryDirectory(dir=_memory()) as folder, errors_heard(world, tell=tell):
+        with tempfile.TemporaryDirectory(dir=in_memory()) as folder, errors_heard(world, tell=tell):
             history = _History(world, self.database, scenario, tuple(plan), Path(folder))
             try:
                 history.play()
@@ -113,7 +113,6 @@ class _History:
         self._world, self._database, self._scenario, self._plan = world, database, scenario, plan
         self._faults = Faults(world, plan)
         self._lake = Lake(self._faults, world.problem, rewrite_s=scenario.rewrite_s)
-        set_lake(self._lake)
         make_tables(self._lake, scenario, world.random_of("people"))
         self._tables = Tables(world, database.wire, self._lake)
         tables = AfterTableCommit(world, database.wire, self._lake, scenario)
@@ -254,8 +253,8 @@ class _History:
     def _leftovers(self) -> list[str]:
         left: list[str] = []
         for name, worker in self._workers.items():
-            if worker.host is not None and not self._world.processes[name].dead:
-                held = worker.host._active  # pyright: ignore[reportPrivateUsage]
+            if worker.sync_loop is not None and not self._world.processes[name].dead:
+                held = worker.sync_loop._active  # pyright: ignore[reportPrivateUsage]
                 left += [f"execution {claim.execution} on {name}" for claim in held]
             if name not in self._faults.gone:  # nobody will ever say what a lost machine kept
                 home = self._stage.folder / name
@@ -283,7 +282,3 @@ class _History:
             landed=self._lake.landed,
             timeline=self._world.timeline,
         )
-
-
-def _memory() -> str | None:
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from headrace.errors import Unavailable
+from headrace.lake.catalog import TableMissing, TableRef
 from headrace.lake.iceberg.token import SpentAtTable, TableCommitAt, find_spent
 from headrace.model.jobs.epoch import SpentBy
 from headrace.model.tables.files import DataFile, DeleteFile, DeleteKind, Partition, TableFiles
@@ -220,6 +221,12 @@ class Lake:
             self.gone.append(before)
         self.tables[name] = table
         return table
+
+    def found(self, ref: TableRef) -> Table:
+        found = self.tables.get(ref.name)
+        if found is None:
+            raise TableMissing(ref)
+        return found
 
     def new_row(self, value: int) -> Row:
         self._rows += 1

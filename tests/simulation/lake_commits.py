@@ -13,10 +13,10 @@ from typing import Any
 
 from headrace.clock import Clock
 from headrace.errors import Fenced, Refused, TokenSpent, Unavailable
-from headrace.lake.iceberg.catalogs import TableRef
-from headrace.lake.iceberg.conflicts import BinGroup, Conflict
+from headrace.lake.catalog import TableRef
 from headrace.lake.iceberg.file_records import Inputs
-from headrace.lake.iceberg.replace import GROUPS, Replaced, dangling
+from headrace.lake.iceberg.replace import GROUPS, dangling
+from headrace.lake.iceberg.replace_conflicts import BinGroup, Conflict
 from headrace.lake.iceberg.token import (
     COMMIT,
     EXECUTION,
@@ -25,11 +25,11 @@ from headrace.lake.iceberg.token import (
     SpentAtTable,
     TableCommitAt,
 )
-from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, Deadline, SpentBy, now
+from headrace.lake.table_format import Replaced
+from headrace.model.jobs.epoch import Deadline, SpentBy, now
 from headrace.model.tables.files import DeleteKind
 from headrace.seams import seam
 from tests.simulation.lake import Delete, Entry, Lake, Table
-from tests.simulation.lake_formats import check_same, folder_of, found_table
 from tests.simulation.world import the_world
 
 SPEND_TRIES_MAX = 2
@@ -37,12 +37,21 @@ SPEND_WAIT_S = 0.5
 SWAPS_MAX = 4
 
 
-def look(lake: Lake, ref: TableRef, at: TableCommitAt) -> SpentAtTable | None:
-    return lake.ask("look", lambda: found_table(lake, ref).spent(at))
+def check_same(table: Table, ref: TableRef, inputs: Inputs) -> None:
+    if table.uuid != inputs.uuid:
+        raise Refused(f"{ref} was dropped and made anew since it was planned; plan again")
+
+
+def folder_of(table: Table, at: ProcessAt) -> str:
+    return f"{table.uuid}/{at.owner}/{at.number}/"
+
+
+def look(lake: Lake, ref: TableRef, at: ProcessAt) -> SpentAtTable | None:
+    return lake.ask("look", lambda: lake.found(ref).spent(at.commit_at))
 
 
 def look_replaced(lake: Lake, ref: TableRef, at: ProcessAt) -> Replaced | None:
-    spent = lake.ask("look", lambda: found_table(lake, ref).spent(at.commit_at))
+    spent = look(lake, ref, at)
     return None if spent is None else _told(ref, at, spent, {}, already=True)
 
 
@@ -71,7 +80,7 @@ def replace(
     at: ProcessAt,
     *,
     clock: Clock,
-    deadline_s: float = COMMIT_DEADLINE_S,
+    deadline_s: float,
 ) -> Replaced:
     left: Sequence[BinGroup] = list(groups)
     conflicts: dict[int, str] = {}
@@ -101,14 +110,14 @@ def _spend(
 ) -> tuple[SpentAtTable, bool]:
     """A commit without an answer is looked for in the table. Whether it was there before."""
     for _ in range(SPEND_TRIES_MAX):
-        spent = lake.ask("look", lambda: found_table(lake, ref).spent(at.commit_at))
+        spent = look(lake, ref, at)
         if spent is not None:
             return spent, True
         try:
             return lake.call("commit", lambda: _guarded(lake, ref, at, change, deadline)), False
         except Unavailable:
             the_world().sleep(SPEND_WAIT_S)
-    spent = lake.ask("look", lambda: found_table(lake, ref).spent(at.commit_at))
+    spent = look(lake, ref, at)
     if spent is None:
         raise Unavailable(f"{ref} did not take the commit {at.token}")
     return spent, True
@@ -119,7 +128,7 @@ def _guarded(
 ) -> SpentAtTable:
     """Validated, then the pointer is swapped; when somebody was faster, validated anew."""
     for _ in range(SWAPS_MAX):
-        table = found_table(lake, ref)
+        table = lake.found(ref)
         version = table.version
         if (spent := table.spent(at.commit_at)) is not None:
             return spent
@@ -203,7 +212,7 @@ def give_up(
     at: ProcessAt,
     *,
     clock: Clock,
-    deadline_s: float = COMMIT_DEADLINE_S,
+    deadline_s: float,
 ) -> SpentAtTable:
     def change(table: Table) -> SpentAtTable:
         summary, marks = _marks(at.commit_at, SpentBy.ABORT)
@@ -219,7 +228,7 @@ def unclaimed(lake: Lake, ref: TableRef, at: ProcessAt, kept: Iterable[str]) -> 
 
 
 def discard(lake: Lake, ref: TableRef, at: ProcessAt) -> int:
-    """The real one refuses while the token is unspent. Nobody may rely on that: here it is told."""
+    """Refused while the token is unspent. Nobody may rely on that: here it is told as well."""
     with _listing(lake, ref, at) as table:
         left = sorted(set(_staged(table, at)) - table.referred())
         lake.call("delete", lambda: _delete(lake, table, at, left))
@@ -229,7 +238,7 @@ def discard(lake: Lake, ref: TableRef, at: ProcessAt) -> int:
 @contextmanager
 def _listing(lake: Lake, ref: TableRef, at: ProcessAt) -> Generator[Table]:
     """When it fails, a commit that has landed leaves what is there to orphan cleaning."""
-    table = found_table(lake, ref)
+    table = lake.found(ref)
     try:
         lake.ask("files", lambda: None)
         yield table
@@ -243,10 +252,12 @@ def _staged(table: Table, at: ProcessAt) -> list[str]:
 
 
 def _delete(lake: Lake, table: Table, at: ProcessAt, paths: Sequence[str]) -> None:
-    for path in paths:
-        if table.spent(at.commit_at) is None:
-            what = f"{path} of process {at.number}, whose token is not spent"
+    if table.spent(at.commit_at) is None:
+        what = f"{paths} of process {at.number}, whose token is not spent"
+        if paths:
             lake.problem("nothing_deleted_that_may_be_committed", what)
+        raise Refused(f"nothing was deleted: {what}")
+    for path in paths:
         if path in table.referred():
             lake.problem("every_table_row_once", f"{path} was deleted, and a snapshot has it")
         table.stored.pop(path, None)

@@ -30,7 +30,7 @@ def make_table(lake: Lake, name: str, scenario: Scenario, random: Random, *, fil
     table = lake.make(name, {QUOTA: str(scenario.quota)})
     for number in range(files):
         value = 0 if number < DUE else random.randrange(VALUES)
-        _append(lake, table, value, random.randint(1, 2))
+        append_rows(lake, table, value, random.randint(1, 2))
 
 
 class People:
@@ -60,10 +60,10 @@ class People:
 
 
 def append(lake: Lake, table: Table, random: Random) -> None:
-    _append(lake, table, random.randrange(VALUES), random.randint(1, 2))
+    append_rows(lake, table, random.randrange(VALUES), random.randint(1, 2))
 
 
-def _append(
+def append_rows(
     lake: Lake, table: Table, value: int, rows: int, deletes: tuple[Delete, ...] = ()
 ) -> None:
     made = tuple(lake.new_row(value) for _ in range(rows))
@@ -91,7 +91,7 @@ def upsert(lake: Lake, table: Table, random: Random) -> None:
         rows=frozenset(),
         value=value,
     )
-    _append(lake, table, value, 1, (gone,))
+    append_rows(lake, table, value, 1, (gone,))
 
 
 def delete(_lake: Lake, table: Table, random: Random) -> None:
@@ -119,7 +119,11 @@ def remove(_lake: Lake, table: Table, random: Random) -> None:
     current = table.current
     if not current.files:
         return
-    entry = random.choice(current.files)
+    remove_entry(table, random.choice(current.files))
+
+
+def remove_entry(table: Table, entry: Entry) -> None:
+    current = table.current
     table.truth -= set(table.live(current, entry))
     table.commit([each for each in current.files if each is not entry], current.deletes)
 

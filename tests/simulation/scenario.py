@@ -12,7 +12,8 @@ from headrace.model.jobs.spec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
 
 GROUP = "default"
 INTERVAL_MS = 300  # between epochs of a streaming job
-COMMIT_DEADLINE_S = 10.5  # longer than a pause in which a worker is given up and its job ends
+# Longer than a pause in which a worker is given up, its job ends, and its state is cleaned.
+COMMIT_DEADLINE_S = 12.0
 CLEANS = Retention(state_cleanup_delay_ms=700, commit_deadline_ms=round(COMMIT_DEADLINE_S * 1000))
 
 
@@ -179,7 +180,7 @@ SHAPES: tuple[Scenario, ...] = (
     Scenario(cleans=True, resubmit=True, rows=3),
     Scenario(cleans=True, resubmit=True, cancel_after_s=0.2, rows=6, uneven=True, changes=True),
     Scenario(cleans=True, savepoint_after_s=0.1, restore_after_s=0.6, sinks=2, **_SLOW),
-    Scenario(cleans=True, savepoint_after_s=0.2, restore_after_s=21.5, **_SLOW),
+    Scenario(cleans=True, savepoint_after_s=0.2, restore_after_s=24.5, **_SLOW),
     Scenario(cleans=True, savepoint_after_s=0.1, restore_after_s=2.5, hasty=True, **_SLOW),
     Scenario(cleans=True, savepoint_after_s=0.8, restore_after_s=1.2, cancel_after_s=1.0, **_LIVE),
     Scenario(cleans=True, retry_times=0, restore_after_s=2.0, rows=6, sinks=2, changes=True),

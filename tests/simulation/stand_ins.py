@@ -1,9 +1,10 @@
 """Everything of the product that is replaced in a history, in one place. The rest is real.
 
 Replaced: threads and what goes with them, the clock (injected), files' durability, the hint and
-the wake-up of the store, and Spark with what it reaches (`lake_stand_ins`). Not replaced: every
-statement of the store, election, fence, writer, dispatch, reconcile, the loops of tables, the
-worker's host, executions, outbox, pipelines and table tasks.
+the wake-up of the store. Spark and what it reaches is injected, too: table tasks are given a format
+that is the model of a lake (`lake_format`). Not replaced: every statement of the store, election,
+fence, writer, dispatch, reconcile, the loops of tables, the worker's sync loop, executions, outbox,
+pipelines and table tasks.
 """
 
 from __future__ import annotations
@@ -34,7 +35,6 @@ from headrace.store.core.transactions import Term
 from tests.simulation import threads
 from tests.simulation.database import Database
 from tests.simulation.faults import AT_SEAM, Faults
-from tests.simulation.lake_stand_ins import STAND_INS
 from tests.simulation.world import Crash, Fiber, the_world
 
 _SOURCE = Path(headrace.__file__).parent
@@ -285,7 +285,7 @@ def installed(database: Database, constants: Mapping[str, object]) -> Generator[
                     real = getattr(known, "__module__", getattr(known, "__name__", ""))
                     if known is not None and real in _REAL:
                         stack.enter_context(patch.object(module, attribute, stand_in))
-        for path, stand_in in {**_stand_ins(database), **STAND_INS}.items():
+        for path, stand_in in _stand_ins(database).items():
             stack.enter_context(patch(path, stand_in))
         for path, value in constants.items():
             stack.enter_context(patch(path, value))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import tempfile
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from random import Random
 from headrace.coordinator.jobs.reconciler import SETTLE_DEADLINE_S
 from headrace.model.jobs.epoch import EpochStatus
 from headrace.model.jobs.spec import LOST_WORKERS_MAX, EnvSpec
-from headrace.model.jobs.status import JobStatus
+from headrace.model.jobs.status import JOB_ENDED, JobStatus
 from headrace.model.task import POISON_WORKERS, Claim, FailureCause
 from headrace.protocol.messages import PipelinePayload, Report
 from headrace.store.core import leases
@@ -33,6 +32,7 @@ from tests.coordinator.jobs.streaming import done
 from tests.coordinator.leader_harness import TIMEOUT_S, LeaderHarness
 from tests.coordinator.specs import failed, planned, prepared, spec
 from tests.fakes import FakeClock
+from tests.memory import fast_folder
 
 DAY_S = 86_400.0
 MONTH_DAYS = 30.0
@@ -41,6 +41,7 @@ BURST_MAX = LOST_WORKERS_MAX - 1  # deaths without a completed epoch in between
 EPOCHS_MAX = 3  # played between two deaths
 JUMPS_MS = (-3_600_000, -5_000, 5_000, 3_600_000)
 ENV = EnvSpec(job_mode="STREAMING")  # all else as it is by default
+OVER = JOB_ENDED | {JobStatus.FAILING}  # a job that never came to run yet may still do so
 # What has to happen in a month: an idle one proves nothing.
 LEAST = {
     "died planned": DEATHS // 10,
@@ -110,7 +111,7 @@ def run(first: int, count: int, *, processes: int) -> tuple[bool, str]:
 
 @contextmanager
 def _desk() -> Generator[LeaderHarness]:
-    with tempfile.TemporaryDirectory() as folder:
+    with fast_folder("stream") as folder:
         engine = open_store(f"sqlite:///{folder}/store.db")
         prepare_store(engine)
         with writing(engine) as conn:
@@ -154,7 +155,7 @@ class _Life:
             if not stuck:
                 self._get_on()
             self._die(unbegun=stuck)
-            if self._desk.status(self._job) is not JobStatus.RUNNING:
+            if self._desk.status(self._job) in OVER:
                 break
         if self._stuck_after is None:
             self._begin()

@@ -14,8 +14,10 @@ from typing import Any, TypeVar, cast
 
 from pydantic import JsonValue
 
-from headrace.connectors.connector import Committed, Mark, Staged, check_given_up, check_spender
+from headrace.connectors.connector import Committed, Sink, Source, Staged
 from headrace.errors import Unavailable
+from headrace.exactly_once.operations import check_given_up, check_spender
+from headrace.exactly_once.target import Mark
 from headrace.model.jobs.epoch import Deadline, EpochAt, now
 from headrace.protocol.messages import Slice
 from headrace.seams import seam
@@ -72,7 +74,7 @@ class Target:
             raise Unavailable("the target does not answer")
 
 
-class ModelSource:
+class ModelSource(Source):
     """Rows by number. One that `changes` says something else each time it is read (E2)."""
 
     takes_conditions = False
@@ -82,7 +84,9 @@ class ModelSource:
         self.repeatable = not scenario.changes
         self.name, self._scenario, self._execution = name, scenario, execution
 
-    def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
+    def plan(
+        self, session: object, position: JsonValue, *, rows_max: int | None = None
+    ) -> Slice | None:
         first = int(position) if isinstance(position, int) else 0
         rows = self._scenario.length(int(self.name.rsplit("-", 1)[1]))
         most = self._scenario.rows_per_epoch
@@ -121,7 +125,7 @@ class _Frame(list[Row]):
         return self
 
 
-class ModelSink:
+class ModelSink(Sink):
     leaves_stage = True
 
     def __init__(
@@ -136,7 +140,7 @@ class ModelSink:
             return None
         return Mark(table.mark, aborted=table.ends[table.mark] == "aborted")
 
-    def survey(self, session: object, frame: list[Row], at: EpochAt) -> JsonValue:
+    def survey(self, session: object, frame: Any, at: EpochAt) -> JsonValue:
         return {"rows": [list(row) for row in self._table(at).rows]}
 
     def open(self, session: object, handle: Any, at: EpochAt) -> Committed:
@@ -157,13 +161,10 @@ class ModelSink:
         seam("sink opened")
         return Committed(already, {})
 
-    def close(self, rows: int) -> None:
-        pass
-
     def _table(self, at: EpochAt) -> Table:
         return self._target.tables[at.incarnation, at.pipeline, self.name]
 
-    def stage(self, session: object, frame: list[Row], at: EpochAt) -> Staged:
+    def stage(self, session: object, frame: Any, at: EpochAt) -> Staged:
         table = self._table(at)
 
         def effect() -> None:

@@ -47,7 +47,7 @@ class Base:
         made = setting(
             "Jdbc", "sink", given, has_committed=has_committed, planned_tables=planned_tables
         )
-        return JdbcSink(name, made)
+        return JdbcSink(name, *made)
 
     def frame(self, rows: int, *, first: int = 0) -> DataFrame:
         made = self.session.range(first, first + rows, 1, 2)

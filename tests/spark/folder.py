@@ -13,12 +13,12 @@ from tests.spark.settings import at, setting
 
 
 def sink(folder: Path, **options: Any) -> FileSink:
-    return FileSink("LocalFile-1", setting("LocalFile", "sink", {"path": str(folder), **options}))
+    return FileSink("LocalFile-1", *setting("LocalFile", "sink", {"path": str(folder), **options}))
 
 
 def source(folder: Path, **options: Any) -> FileSource:
     made = setting("LocalFile", "source", {"path": str(folder), **options})
-    return FileSource("LocalFile-1", made)
+    return FileSource("LocalFile-1", *made)
 
 
 def write(session: SparkSession, to: FileSink, frame: DataFrame, epoch: int = 1) -> None:

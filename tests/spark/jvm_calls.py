@@ -18,17 +18,17 @@ from pyspark.sql import SparkSession
 
 from headrace.config import Settings
 from headrace.errors import TokenSpent
+from headrace.exactly_once.operations import open_target
 from headrace.lake.iceberg import replace as optimizing
 from headrace.lake.iceberg.catalogs import load_table
-from headrace.lake.iceberg.commit import commit
+from headrace.lake.iceberg.commit_target import IcebergTarget
 from headrace.lake.iceberg.creation import TableDefinition
-from headrace.lake.iceberg.save_modes import TableOpening, open_table
+from headrace.lake.iceberg.save_modes import TableOpening, opening_change
 from headrace.lake.iceberg.snapshots import history_of, read_appended, read_snapshot
-from headrace.lake.iceberg.sweep import abort, sweep
 from headrace.lake.iceberg.token import TableCommitAt
 from headrace.model.jobs.epoch import EpochAt
 from headrace.worker.warm_session import WarmSpark, start_spark, task_session
-from tests.spark.lake import Lake
+from tests.spark.lake import Lake, abort, commit, sweep
 from tests.spark.written import MERGE_ON_READ, Written
 
 TIMES = 5
@@ -76,8 +76,8 @@ def opens_and_reads(lake: Lake) -> None:
     )
     wanted = TableDefinition(columns=columns, partition_keys=["bucket(id, 4)"])
     at = TableCommitAt(EpochAt("1" * 32, 1, 0, "t1.1"), "Iceberg-1")
-    opened = open_table(session, lake.ref, opening, wanted, at)
-    assert opened is not None
+    change = opening_change(session, lake.ref, opening, wanted)
+    opened = open_target(IcebergTarget(session, lake.ref), at, change)
     assert not opened.already
     assert lake.count() == 0
 

@@ -1,19 +1,32 @@
-"""A table that a test stages to and commits to, and plain Spark looking at it from outside."""
+"""A table that a test stages to and commits to, and plain Spark looking at it from outside.
+
+`commit`, `abort`, `sweep` and `forget` drive a table through exactly_once, without a sink.
+"""
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from headrace.lake.iceberg.catalogs import TableRef, embedded_catalog, load_table, local_path
+from headrace.clock import Clock
+from headrace.errors import StoreOlderThanTarget
+from headrace.exactly_once import operations
+from headrace.exactly_once.spend import SpendOutcome, deadline_of
+from headrace.lake.catalog import TableMissing, TableRef
+from headrace.lake.iceberg import commit_target
+from headrace.lake.iceberg.catalogs import embedded_catalog, load_table, local_path
+from headrace.lake.iceberg.commit import look, rows_change
+from headrace.lake.iceberg.commit_target import IcebergTarget
 from headrace.lake.iceberg.creation import TableDefinition, plan_creation
 from headrace.lake.iceberg.stage import StagedFilesHandle, stage
-from headrace.lake.iceberg.token import TableCommitAt
-from headrace.model.jobs.epoch import EpochAt
+from headrace.lake.iceberg.token import SpentAtTable, TableCommitAt
+from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, EpochAt
 
 
 def sql(session: SparkSession, text: str) -> list[Row]:
@@ -93,6 +106,60 @@ class Lake:
     @property
     def location(self) -> str:
         return str(load_table(self.session, self.ref).location())
+
+
+def commit(
+    session: SparkSession,
+    ref: TableRef,
+    handle: StagedFilesHandle,
+    at: TableCommitAt,
+    *,
+    clock: Clock | None = None,
+    deadline_s: float = COMMIT_DEADLINE_S,
+) -> SpendOutcome[SpentAtTable]:
+    """As the table sees it: `already` also when it holds rows that another execution staged."""
+    change = rows_change(session, ref, handle, at)
+    deadline = deadline_of(at.epoch_at, deadline_s, clock=clock)
+    try:
+        return operations.commit(IcebergTarget(session, ref), at, change, deadline=deadline)
+    except StoreOlderThanTarget:
+        return SpendOutcome(already=True, spent=some(look(session, ref, at)))
+
+
+def abort(session: SparkSession, ref: TableRef, at: TableCommitAt) -> SpentAtTable | None:
+    """What spent the token: the abort, or data before it; None when there is no table."""
+    with suppress(StoreOlderThanTarget):
+        operations.abort(IcebergTarget(session, ref), at)
+    try:
+        return look(session, ref, at)
+    except TableMissing:
+        return None
+
+
+def sweep(
+    session: SparkSession, ref: TableRef, handle: StagedFilesHandle | None, at: TableCommitAt
+) -> None:
+    completed_by = handle.execution if handle else None
+    operations.sweep(IcebergTarget(session, ref), at, completed_by=completed_by)
+
+
+def forget(session: SparkSession, ref: TableRef, at: TableCommitAt) -> None:
+    operations.forget(IcebergTarget(session, ref), at, owners=None)
+
+
+def lose_answers(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Each change of a table is made, and an error comes back. The list grows with each."""
+    make: Any = commit_target.make_change
+    tries: list[int] = []
+
+    def lost(*args: Any, **more: Any) -> None:
+        tries.append(len(tries))
+        make(*args, **more)
+        java: Any = session.sparkContext._jvm  # pyright: ignore
+        java.org.apache.iceberg.TableMetadataParser.fromJson("an answer that never came")
+
+    monkeypatch.setattr(commit_target, "make_change", lost)
+    return tries
 
 
 def session_range(session: SparkSession, first: int, end: int) -> DataFrame:

@@ -22,20 +22,20 @@ def source(
     named = {"namespace": "tests", "table": lake.ref.name, **(options or {})}
     warehouse = lake.ref.catalog.properties["warehouse"]
     made = setting("Iceberg", "source", named, warehouse=warehouse, streaming=streaming)
-    return IcebergSource("Iceberg-1", made)
+    return IcebergSource("Iceberg-1", *made)
 
 
 def ids(lake: Lake, of: IcebergSource, part: Slice | None) -> list[int]:
     return sorted(int(row["id"]) for row in of.read(lake.session, some(part)).collect())
 
 
-def slices(of: IcebergSource, part: Slice | None) -> Iterator[Slice]:
+def slices(lake: Lake, of: IcebergSource, part: Slice | None) -> Iterator[Slice]:
     """A slice and those that follow it now."""
     for _ in range(SLICES_MAX):
         if part is None:
             return
         yield part
-        part = None if part.last else of.plan(part.after, rows_max=1)
+        part = None if part.last else of.plan(lake.session, part.after, rows_max=1)
     raise AssertionError("a source that never comes to an end")
 
 

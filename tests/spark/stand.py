@@ -30,7 +30,7 @@ class Stand:
     def sink(self, options: dict[str, Any]) -> IcebergSink:
         named = {"namespace": "saving", "table": self.name, **options}
         return IcebergSink(
-            "Iceberg-1", setting("Iceberg", "sink", named, warehouse=self._warehouse)
+            "Iceberg-1", *setting("Iceberg", "sink", named, warehouse=self._warehouse)
         )
 
     def frame(self, rows: int = 0, *, first: int = 100) -> DataFrame:

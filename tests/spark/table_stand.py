@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from headrace.clock import SystemClock
@@ -32,7 +33,7 @@ from headrace.protocol.tables import (
 )
 from headrace.worker.execution import Execution, Run
 from headrace.worker.runner import TableRunner
-from headrace.worker.warm_session import WarmSpark
+from headrace.worker.warm_session import WarmSpark, task_session
 from tests.spark.lake import some
 from tests.spark.written import Written
 
@@ -44,13 +45,16 @@ class Tasks:
     """A leader of one process at a time."""
 
     def __init__(self, warm: WarmSpark, warehouse: str) -> None:
-        self.runner = TableRunner(warm, SystemClock(), warehouse=warehouse)
+        sessions = partial(task_session, warm)
+        self.runner = TableRunner(sessions, SystemClock(), warehouse=warehouse)
         self._attempts = itertools.count(1)
 
-    def execution(self, payload: Message, *, since: Moment | None = None) -> Execution:
+    def execution(
+        self, kind: TaskKind, payload: Message, *, since: Moment | None = None
+    ) -> Execution:
         task = Assignment(
             claim=Claim("t", next(self._attempts)),
-            kind=TaskKind.NOOP,
+            kind=kind,
             lane=Lane.CONTROL,
             payload=payload.model_dump(mode="json"),
         )
@@ -60,7 +64,7 @@ class Tasks:
         self, table_filter: str | None = None, catalog: CatalogSpec = EMBEDDED, **more: Any
     ) -> Discovered:
         told = DiscoverPayload(catalog=catalog, table_filter=table_filter, **more)
-        return Discovered.model_validate(self.runner.discover(self.execution(told)))
+        return Discovered.model_validate(self.runner.run(self.execution(TaskKind.DISCOVER, told)))
 
     def evaluate(
         self,
@@ -77,7 +81,9 @@ class Tasks:
             defaults=dict(defaults or {}),
             groups=dict(groups or {}),
         )
-        return EvaluationResult.model_validate(self.runner.evaluate(self.execution(told)))
+        return EvaluationResult.model_validate(
+            self.runner.run(self.execution(TaskKind.EVALUATE, told))
+        )
 
     def look(self, one: Written | ToEvaluate, **more: Any) -> EvaluatedTable:
         asked = one if isinstance(one, ToEvaluate) else ToEvaluate(table=name_of(one))
@@ -95,7 +101,7 @@ class Tasks:
         told = PlanPayload(
             catalog=EMBEDDED, table=name_of(written), now_ms=now_ms, clocks=clocks or {}, **more
         )
-        return Planned.model_validate(self.runner.plan(self.execution(told)))
+        return Planned.model_validate(self.runner.run(self.execution(TaskKind.PLAN, told)))
 
     def rewrite(
         self, written: Written, planned: Planned, number: int = 1
@@ -103,15 +109,16 @@ class Tasks:
         """Every task of the plan."""
         return [
             RewriteResult.model_validate(
-                self.runner.rewrite(
+                self.runner.run(
                     self.execution(
+                        TaskKind.REWRITE,
                         RewritePayload(
                             catalog=EMBEDDED,
                             table=name_of(written),
                             process=process_of(written, planned, number),
                             bins=bins,
                             target_bytes=planned.target_bytes,
-                        )
+                        ),
                     )
                 )
             )
@@ -133,7 +140,9 @@ class Tasks:
         )
 
     def commit(self, told: CommitPayload, *, since: Moment | None = None) -> CommitResult:
-        return CommitResult.model_validate(self.runner.commit(self.execution(told, since=since)))
+        return CommitResult.model_validate(
+            self.runner.run(self.execution(TaskKind.COMMIT, told, since=since))
+        )
 
     def discard(self, written: Written, planned: Planned, number: int = 1) -> Discarded:
         told = DiscardPayload(
@@ -141,7 +150,7 @@ class Tasks:
             table=name_of(written),
             process=process_of(written, planned, number),
         )
-        return Discarded.model_validate(self.runner.discard(self.execution(told)))
+        return Discarded.model_validate(self.runner.run(self.execution(TaskKind.DISCARD, told)))
 
     def process(self, written: Written, planned: Planned, number: int = 1) -> CommitResult:
         """All of it."""

@@ -11,8 +11,6 @@ from headrace.connectors.connector import Setting
 from headrace.connectors.registry import make_sink, make_source
 from headrace.errors import Refused
 from headrace.jobfile.reader import read_job
-from headrace.jobfile.spec_checks import resolved_options
-from headrace.jobfile.syntax_tree import Role
 from headrace.model.jobs.spec import JobSpec, PipelineSpec, PluginSpec
 from headrace.transforms.registry import make_transform
 from tests.conformance import job_files
@@ -36,33 +34,33 @@ def run(session: SparkSession, spec: JobSpec) -> None:
     for pipeline in spec.pipelines:
         frames = _frames(session, spec, pipeline)
         for plugin in pipeline.sinks:
-            sink = make_sink(plugin, _setting(spec, plugin, "sink"))
+            sink = make_sink(plugin, _setting(spec, plugin), secrets=spec.secrets)
             (table,) = plugin.inputs
-            sink.close(sink.stage(session, frames[table], at()).rows)
+            sink.finish(sink.stage(session, frames[table], at()).rows)
 
 
 def _frames(session: SparkSession, spec: JobSpec, pipeline: PipelineSpec) -> dict[str, DataFrame]:
     frames: dict[str, DataFrame] = {}
     for plugin in pipeline.sources:
-        source = make_source(plugin, _setting(spec, plugin, "source"))
-        frames[plugin.output or plugin.name] = source.read(session, some(source.plan(None)))
+        source = make_source(plugin, _setting(spec, plugin), secrets=spec.secrets)
+        frames[plugin.output or plugin.name] = source.read(
+            session, some(source.plan(session, None))
+        )
     for plugin in pipeline.transforms:
-        transform = make_transform(plugin, _setting(spec, plugin, "transform"))
+        transform = make_transform(plugin, None, secrets=spec.secrets)
         inputs = {name: frames[name] for name in plugin.inputs}
         frames[plugin.output or plugin.name] = transform(session, inputs, now_ms=0)
     return frames
 
 
-def _setting(spec: JobSpec, plugin: PluginSpec, role: Role) -> Setting:
-    options = resolved_options(plugin, role, spec.secrets)
+def _setting(spec: JobSpec, plugin: PluginSpec) -> Setting:
     return Setting(
         job="job-1",
         incarnation=INCARNATION,
         pipeline=1,
-        parallelism=int(str(options.get("parallelism") or spec.env.parallelism)),
+        parallelism=int(str(plugin.options.get("parallelism") or spec.env.parallelism)),
         streaming=False,
         warehouse="file:/nowhere",
-        options=options,
     )
 
 

@@ -9,15 +9,17 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from headrace.lake.iceberg.catalogs import TableRef, embedded_catalog, load_table, local_path
-from headrace.lake.iceberg.conflicts import BinGroup
+from headrace.lake.catalog import TableRef
+from headrace.lake.iceberg.catalogs import embedded_catalog, load_table, local_path
 from headrace.lake.iceberg.file_records import Inputs, Rewritten, choose
-from headrace.lake.iceberg.replace import Replaced, replace
+from headrace.lake.iceberg.replace import replace
+from headrace.lake.iceberg.replace_conflicts import BinGroup
 from headrace.lake.iceberg.rewrite import rewrite
 from headrace.lake.iceberg.scan import scan
 from headrace.lake.iceberg.token import ProcessAt
+from headrace.lake.table_format import Replaced
 from headrace.model.tables.files import Partition, TableFiles
-from headrace.spark.jvm import gateway, get_each, jvm
+from headrace.spark.jvm_bridge import gateway, get_each, jvm
 from tests.spark.lake import session_range, some, sql, staged_files
 
 TARGET_BYTES = 1 << 27

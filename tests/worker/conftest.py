@@ -1,4 +1,4 @@
-"""A leader, a host that works for it, and pauses short enough for tests."""
+"""A leader, a worker that syncs with it, and pauses short enough for tests."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from headrace.worker import host as host_module
+from headrace.worker import sync_loop
 from tests.worker.leader import Leader, Worker, at_work
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("BUSY_SYNC_INTERVAL_S", "IDLE_SYNC_INTERVAL_S", "RETRY_PAUSE_S"):
-        monkeypatch.setattr(host_module, name, 0.02)
-    monkeypatch.setattr(host_module, "RETRY_PAUSE_MAX_S", 0.05)
-    monkeypatch.setattr(host_module, "GOODBYE_TIMEOUT_S", 0.2)
+        monkeypatch.setattr(sync_loop, name, 0.02)
+    monkeypatch.setattr(sync_loop, "RETRY_PAUSE_MAX_S", 0.05)
+    monkeypatch.setattr(sync_loop, "GOODBYE_TIMEOUT_S", 0.2)
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from typing import Any, cast
 from pydantic import JsonValue
 
 from headrace.clock import SystemClock
-from headrace.connectors.connector import Committed, Mark, Staged
+from headrace.connectors.connector import Committed, Sink, Source, Staged
+from headrace.exactly_once.target import Mark
 from headrace.model.jobs.epoch import EpochAt, Moment
 from headrace.model.jobs.spec import EnvSpec, PipelineSpec, PluginSpec
 from headrace.model.task import Claim, Lane, TaskKind
@@ -72,7 +73,7 @@ class CountedFlow:
 
 
 @dataclass
-class Numbers:
+class Numbers(Source):
     """Gives `per_slice` numbers at a time, up to `total`; unbounded, it waits for a larger one."""
 
     name: str = "source"
@@ -84,7 +85,9 @@ class Numbers:
     known: bool = True  # how many rows a slice has, before it is read
     lasts_ms: int = 0
 
-    def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
+    def plan(
+        self, session: object, position: JsonValue, *, rows_max: int | None = None
+    ) -> Slice | None:
         first = int(cast("int", position)) if position is not None else 0
         if first >= self.total:
             return None
@@ -102,7 +105,7 @@ class Numbers:
 
 
 @dataclass
-class Lists:
+class Lists(Sink):
     """Remembers all that was asked of it, in order; a test may look in at each step."""
 
     name: str = "sink"
@@ -110,7 +113,8 @@ class Lists:
     leaves_stage: bool = True
     did: list[tuple[str, int]] = field(default_factory=list[tuple[str, int]])
     rows: list[int] = field(default_factory=list[int])
-    closed: int | None = None
+    finished: int | None = None  # with how many rows
+    closed: int = 0  # how often
     mark: Mark | None = None
     look: Callable[[str, int], None] = lambda _step, _epoch: None
 
@@ -149,8 +153,11 @@ class Lists:
     def forget(self, session: object, at: EpochAt, *, owners: Collection[str] | None) -> None:
         self._does("forget", at)
 
-    def close(self, rows: int) -> None:
-        self.closed = rows
+    def finish(self, rows: int) -> None:
+        self.finished = rows
+
+    def close(self) -> None:
+        self.closed += 1
 
 
 class Flow:

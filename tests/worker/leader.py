@@ -1,4 +1,4 @@
-"""A scripted leader behind a transport, and a host that speaks to it on its own thread."""
+"""A scripted leader behind a transport, and a sync loop that speaks to it on its own thread."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from headrace.protocol.messages import (
 )
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import Execution, Run
-from headrace.worker.host import Host
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
+from headrace.worker.sync_loop import SyncLoop
 from tests.fakes import registration
 
 BOUND_S = 120.0  # for a state to come, also on a busy machine
@@ -123,7 +123,7 @@ class Leader:
         return list(found)
 
     def rounds(self, number: int = 2) -> None:
-        """Let the host say everything at least so often from now on."""
+        """Let the worker say everything at least so often from now on."""
         before = len(self.syncs())
         eventually(lambda: len(self.syncs()) >= before + number)
 
@@ -173,7 +173,7 @@ class Worker:
             LeaderClient(["http://a:1"], token=None, transport=httpx2.MockTransport(leader))
             for _ in range(2)
         ]
-        self.host = Host(
+        self.sync_loop = SyncLoop(
             registration("w1"),
             clients[0],
             clients[1],
@@ -193,7 +193,7 @@ class Worker:
 
     def _main(self) -> None:
         try:
-            self.host.run()
+            self.sync_loop.run()
         except BaseException as error:  # noqa: BLE001  a test looks at it
             self.errors.append(error)
 
@@ -201,7 +201,7 @@ class Worker:
         self._thread.start()
 
     def stop(self) -> None:
-        self.host.stop()
+        self.sync_loop.stop()
         self._thread.join(BOUND_S)
         assert not self._thread.is_alive()
 

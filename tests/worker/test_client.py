@@ -60,7 +60,7 @@ class Cluster:
 
 
 def until_answered(client: LeaderClient, tries: int = 6) -> Answer:
-    """What the host does, without its pauses."""
+    """What the sync loop does, without its pauses."""
     for _ in range(tries):
         try:
             return client.sync(SYNC)

@@ -10,8 +10,9 @@ from typing import Any, cast
 import pytest
 
 from headrace.clock import SystemClock
-from headrace.connectors.connector import Mark, Setting
+from headrace.connectors.connector import Setting
 from headrace.errors import Refused, Unavailable
+from headrace.exactly_once.target import Mark
 from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, EpochAt
 from headrace.model.jobs.spec import EnvSpec, PipelineSpec, PluginSpec
 from headrace.model.task import Claim, Lane, TaskKind
@@ -27,10 +28,13 @@ Asked = tuple[str, EpochAt, Collection[str] | None]
 
 
 class Forgetful:
-    def __init__(self, name: str, asked: list[Asked], error: Exception | None) -> None:
+    def __init__(
+        self, name: str, asked: list[Asked], closed: list[str], error: Exception | None
+    ) -> None:
         self.name = self._name = name
-        self._asked, self._error = asked, error
+        self._asked, self._closed, self._error = asked, closed, error
         self.mark: Mark | None = None
+        self.clumsy = False
 
     def read_mark(self, session: object, at: EpochAt) -> Mark | None:
         return self.mark
@@ -40,6 +44,11 @@ class Forgetful:
         if self._error is not None:
             raise self._error
 
+    def close(self) -> None:
+        self._closed.append(self._name)
+        if self.clumsy:
+            raise OSError("closed before")
+
 
 class Desk:
     """Runs a FORGET task of two pipelines with two sinks each."""
@@ -47,17 +56,20 @@ class Desk:
     def __init__(self, home: Path) -> None:
         self.outbox = Outbox(home / "w1", posted=lambda: None)
         self.asked: list[Asked] = []
+        self.closed: list[str] = []
         self.settings: list[Setting] = []
         self.errors: dict[tuple[int, str], Exception] = {}  # by pipeline and sink
         self.marks: dict[tuple[int, str], Mark] = {}  # likewise
         self.completed: dict[int, int] = {}
+        self.clumsy = False  # whether no sink can be closed
         self.steps: list[str] = []
 
-    def make_sink(self, plugin: PluginSpec, setting: Setting) -> Any:
+    def make_sink(self, plugin: PluginSpec, setting: Setting, *, secrets: object) -> Any:
         self.settings.append(setting)
         place = (setting.pipeline, plugin.name)
-        made = Forgetful(plugin.name, self.asked, self.errors.get(place))
+        made = Forgetful(plugin.name, self.asked, self.closed, self.errors.get(place))
         made.mark = self.marks.get(place)
+        made.clumsy = self.clumsy
         return made
 
     def run(self, *, stopped: bool = False) -> TaskEnded:
@@ -126,6 +138,7 @@ def test_every_sink_of_every_pipeline_is_asked(desk: Desk) -> None:
         ("j1", "i1", n) for n in (1, 1, 2, 2)
     ]
     assert desk.steps == ["forgetting B of pipeline 2"]
+    assert desk.closed == ["A", "B", "A", "B"]
 
 
 @pytest.mark.req("C4")
@@ -142,6 +155,18 @@ def test_a_sink_that_fails_holds_up_no_other_and_each_one_is_told(desk: Desk) ->
     )
 
 
+def test_a_sink_that_cant_be_closed_has_forgotten_all_the_same(
+    desk: Desk, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.clumsy, desk.errors[2, "B"] = True, Refused("not spent")
+
+    end = desk.run()
+
+    assert (len(desk.asked), len(desk.closed)) == (4, 4)
+    assert end.error == "not all that job j1 left behind is deleted: B of pipeline 2: not spent"
+    assert caplog.messages.count("sink not closed") == 4
+
+
 def test_a_stop_is_heard_between_two_sinks(desk: Desk) -> None:
     assert desk.run(stopped=True).outcome == "CANCELED"
     assert desk.asked == []
@@ -153,7 +178,10 @@ def test_a_sink_is_told_how_long_a_commit_may_take() -> None:
     payload = PipelinePayload(job="j", incarnation="i", env=EnvSpec(), pipeline=spec)
     given = payload.model_copy(update={"commit_deadline_s": 5.0})
 
-    told = [settings_for(plugin, "sink", p, pipeline=3, warehouse="w") for p in (payload, given)]
+    told = [
+        settings_for(plugin, p, pipeline=3, warehouse="w", clock=SystemClock())
+        for p in (payload, given)
+    ]
 
     assert [setting.commit_deadline_s for setting in told] == [COMMIT_DEADLINE_S, 5.0]
     assert told[0].pipeline == 3
@@ -178,7 +206,7 @@ def test_an_execution_knows_when_its_task_was_asked_for_not_when_it_was_begun(
     leader, claim = Noting(), Claim("t", 1)
     with at_work(leader, tmp_path) as worker:
         given(leader, worker, claim)
-        execution = worker.host._active[claim]  # pyright: ignore[reportPrivateUsage]
+        execution = worker.sync_loop._active[claim]  # pyright: ignore[reportPrivateUsage]
 
     assert leader.gave_s is not None
     assert execution.since is not None

@@ -212,7 +212,7 @@ def test_executions_that_ended_long_ago_are_forgotten(
 def test_a_host_says_lines_with_its_syncs_and_the_last_with_its_goodbye(
     leader: Leader, worker: Worker
 ) -> None:
-    with worker.host.job_log.listening():
+    with worker.sync_loop.job_log.listening():
         leader.give = [assignment()]
         eventually(lambda: "t.1" in worker.work.started)
         leader.rounds()  # an old coordinator takes none: they are said again and again

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from headrace.connectors.connector import Mark, check_given_up, check_spender
 from headrace.errors import Refused, StoreOlderThanTarget, Unavailable
+from headrace.exactly_once.operations import check_given_up, check_spender
+from headrace.exactly_once.target import Mark
 from headrace.model.jobs.epoch import EpochAt, EpochStatus
 from headrace.model.task import FailureCause
 from headrace.protocol.messages import (

@@ -61,7 +61,7 @@ def test_each_epoch_is_staged_prepared_committed_and_completed_in_order(tmp_path
         (3, {"source": 3}),
     ]
     assert [r.ready for r in flow.of(EpochPrepared)] == [(), (), ("source",)]
-    assert sink.closed == 3
+    assert sink.finished == 3
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ def test_prepared_epochs_are_finished_first_and_planned_ones_run_on_the_same_sli
     ] or [step for step in sink.did if step[0] == "commit"] == [("commit", 2), ("commit", 3)]
     assert ("stage", 2) not in sink.did
     assert sink.rows == [1, 2]
-    assert sink.closed == 3
+    assert sink.finished == 3
     assert [r.epoch for r in flow.of(EpochPlanned)] == [3]
 
 
@@ -317,10 +317,12 @@ class Breaking(Numbers):
 
     breaks_at: int = 1
 
-    def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
+    def plan(
+        self, session: object, position: JsonValue, *, rows_max: int | None = None
+    ) -> Slice | None:
         if position == self.breaks_at:
             raise Refused("f was changed after it was read")
-        return super().plan(position, rows_max=rows_max)
+        return super().plan(session, position, rows_max=rows_max)
 
 
 def test_what_was_staged_for_a_completed_epoch_is_swept_though_the_next_plan_is_refused(

@@ -114,7 +114,7 @@ def test_a_savepoint_ends_a_streaming_pipeline_with_nothing_open(tmp_path: Path)
 
     assert flow.end(execution).outcome == "SAVEPOINT"
     assert len(flow.of(EpochPlanned)) == len(flow.of(EpochCompleted)) == 1
-    assert sink.closed is None
+    assert sink.finished is None
 
 
 def test_a_savepoint_of_a_batch_job_that_has_read_everything_is_its_end(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_a_paced_source_makes_its_epoch_last(tmp_path: Path) -> None:
 
 def test_a_sink_that_finds_too_few_rows_at_the_end_fails_the_job(tmp_path: Path) -> None:
     class Strict(Lists):
-        def close(self, rows: int) -> None:
+        def finish(self, rows: int) -> None:
             raise Refused(f"{rows} rows, and 4 were asked for")
 
     end = Flow(tmp_path, [Numbers()], [Strict()]).run()

@@ -42,7 +42,7 @@ def given_pipeline(leader: Leader, worker: Worker, made: Assignment) -> None:
 
 
 def heard(leader: Leader) -> None:
-    """Until the host has heard all that is to be given, and answered to it."""
+    """Until the worker has heard all that is to be given, and answered to it."""
     eventually(lambda: not leader.give)
     leader.rounds(2)
 

@@ -1,4 +1,4 @@
-"""What a host does when something refuses: the leader, a thread, an older attempt that stays."""
+"""What a worker does when something refuses: the leader, a thread, an older attempt that stays."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from headrace.containers.launch_claims import WorkerLaunch
 from headrace.errors import LaunchOver, Refused, Unauthorized
 from headrace.model.task import Claim
 from headrace.protocol.messages import TaskEnded
-from headrace.worker import host as host_module
+from headrace.worker import sync_loop
 from headrace.worker.execution import Execution
-from headrace.worker.host import memory_mb, registration_of
+from headrace.worker.sync_loop import memory_mb, registration_of
 from tests.worker.leader import BOUND_S, Leader, Worker, assignment, at_work, eventually, given
 
 FIRST, SECOND, THIRD = (Claim("t", attempt) for attempt in (1, 2, 3))
@@ -57,7 +57,7 @@ def test_a_worker_whose_launch_was_replaced_ends_with_the_reason_of_the_leader(
 @pytest.fixture
 def taken(leader: Leader, monkeypatch: pytest.MonkeyPatch) -> Leader:
     """Another worker is registered for the launch of those who come."""
-    monkeypatch.setattr(host_module, "TURN_PAUSE_S", 0.01)
+    monkeypatch.setattr(sync_loop, "TURN_PAUSE_S", 0.01)
     leader.refuses_as = "LaunchTaken"
     leader.refuses["register"] = (422, "worker w0 is registered for that")
     return leader
@@ -78,7 +78,7 @@ def test_a_worker_that_came_up_anew_waits_until_its_forerunner_is_known_to_be_go
 def test_a_worker_ends_when_the_other_one_of_its_launch_stays(
     taken: Leader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "TURN_MAX_S", 0.5)
+    monkeypatch.setattr(sync_loop, "TURN_MAX_S", 0.5)
     late = Worker(taken, tmp_path)
 
     late.start()
@@ -107,7 +107,7 @@ def test_a_worker_that_is_the_only_process_of_its_launch_ends_at_once(
 def test_a_worker_that_lost_its_place_after_its_first_minutes_ends_at_once(
     leader: Leader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "TURN_MAX_S", 0.0)
+    monkeypatch.setattr(sync_loop, "TURN_MAX_S", 0.0)
     silent = Worker(leader, tmp_path)
     silent.start()
     eventually(leader.syncs)
@@ -201,11 +201,11 @@ def test_a_wait_that_is_refused_is_tried_again(leader: Leader, worker: Worker) -
 def test_a_goodbye_is_tried_again_while_a_coordinator_starts(
     leader: Leader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "GOODBYE_TIMEOUT_S", BOUND_S)
+    monkeypatch.setattr(sync_loop, "GOODBYE_TIMEOUT_S", BOUND_S)
     with at_work(leader, tmp_path) as worker:
         given(leader, worker, FIRST)
         leader.refuses["goodbye"] = (503, "starting")
-        worker.host.stop()
+        worker.sync_loop.stop()
         eventually(lambda: leader.refused.count("goodbye") > 3)
         del leader.refuses["goodbye"]
 
@@ -215,7 +215,7 @@ def test_a_goodbye_is_tried_again_while_a_coordinator_starts(
 def test_a_goodbye_that_nobody_hears_takes_no_longer_than_its_limit(
     leader: Leader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_module, "GOODBYE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(sync_loop, "GOODBYE_TIMEOUT_S", 0.5)
     with at_work(leader, tmp_path):
         eventually(leader.syncs)
         leader.refuses["goodbye"] = (503, "gone")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from headrace.connectors.files.descriptor import FolderOptions
 from headrace.connectors.files.places import Target
 from headrace.errors import Refused, Unavailable
 from headrace.spark.errors import Cause, chain_text, is_permanent, is_permanent_chain
@@ -95,7 +96,7 @@ def test_the_innermost_cause_is_told_with_the_file(
 def test_a_folder_that_can_not_be_written_is_refused_and_a_full_disk_is_waited_for(
     number: int, kind: type[Exception]
 ) -> None:
-    target = Target.of("sink LocalFile-1", {"path": "/data/out"})
+    target = Target.of("sink LocalFile-1", FolderOptions("/data/out", None, None))
     said = rf"sink LocalFile-1: file:/data/out: {os.strerror(number)}"
     with pytest.raises(kind, match=said), target.translating_local_errors():
         raise OSError(number, os.strerror(number))

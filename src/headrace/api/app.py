@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 from headrace import __version__
 from headrace.api import errors
 from headrace.api.errors import status_of_kind
-from headrace.api.guard import OPEN_PATHS, READING, RequestGuard, StorableText
+from headrace.api.request_guard import OPEN_PATHS, READING, RequestGuard, StorableText
 from headrace.api.routes import groups, jobs, system, tables
 from headrace.api.routes.worker_protocol import WorkerProtocol
 from headrace.coordinator.service import Coordinator

@@ -27,7 +27,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from headrace.api.errors import response_to
-from headrace.api.guard import shows_token
+from headrace.api.request_guard import shows_token
 from headrace.coordinator.context import Metrics
 from headrace.errors import HeadraceError, Refused, Unavailable
 

@@ -18,6 +18,7 @@ from headrace.errors import (
     HeadraceError,
     NotFound,
     NotLeader,
+    ProtocolRefused,
     Refused,
     Unauthorized,
     Unavailable,
@@ -51,6 +52,8 @@ def body_of(error: HeadraceError) -> dict[str, object]:
     body: dict[str, object] = {"kind": type(error).__name__, "message": str(error)}
     if isinstance(error, NotLeader):
         body["leader"] = error.leader
+    if isinstance(error, ProtocolRefused):
+        body |= {"oldest": error.oldest, "newest": error.newest}
     return {"error": body}
 
 

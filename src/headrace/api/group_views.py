@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from sqlalchemy import Connection
 
 from headrace.client.groups import CapacityView, GivenUpView, GroupView, ResourceView
-from headrace.client.views import WorkerView
+from headrace.client.views import PluginVersionView, WorkerView
 from headrace.containers.container import Supports
 from headrace.coordinator.context import CoordinatorSettings
 from headrace.coordinator.groups.snapshot import (
@@ -24,8 +24,10 @@ from headrace.coordinator.groups.snapshot import (
     worker_forecast,
 )
 from headrace.coordinator.service import Coordinator
+from headrace.coordinator.workforce import plugins_in
 from headrace.logs import REDACTED
 from headrace.model.text import blanked, sounds_secret
+from headrace.protocol.versions import PLUGINS_OF_4
 from headrace.store.groups import groups, resources
 from headrace.store.groups.groups import Group
 from headrace.store.groups.resources import Resource
@@ -149,7 +151,22 @@ def worker_views(
     for task in held:
         executions.setdefault(task.worker_id or "", []).append(task.claim.execution)
     forecasts = _forecasts(conn, shown_workers, options, now_ms=now_ms)
-    return [_worker_view(each, executions.get(each.id, ()), forecasts) for each in shown_workers]
+    digests = {each.plugins_digest for each in shown_workers}
+    plugins = {digest: _plugins(conn, digest) for digest in digests}
+    return [
+        _worker_view(each, executions.get(each.id, ()), forecasts, plugins[each.plugins_digest])
+        for each in shown_workers
+    ]
+
+
+def _plugins(conn: Connection, digest: str | None) -> tuple[PluginVersionView, ...]:
+    """The plug-ins behind a digest. A worker of protocol 4 does not say what it has: the same."""
+    if digest is None:
+        needs = (need.partition(" ") for need in sorted(PLUGINS_OF_4))
+        return tuple(PluginVersionView(role=role, name=name) for role, _, name in needs)
+    text = workers.plugins_of(conn, digest)
+    found = plugins_in(text) if text is not None else ()
+    return tuple(PluginVersionView(**each.model_dump()) for each in found)
 
 
 def _forecasts(
@@ -169,7 +186,10 @@ def _forecasts(
 
 
 def _worker_view(
-    worker: Worker, executions: Sequence[str], forecasts: Mapping[str, str]
+    worker: Worker,
+    executions: Sequence[str],
+    forecasts: Mapping[str, str],
+    plugins: tuple[PluginVersionView, ...],
 ) -> WorkerView:
     forecast = forecasts.get(worker.resource_id or "", "") if worker.resource_id else None
     return WorkerView(
@@ -187,6 +207,8 @@ def _worker_view(
         launch=worker.launch,
         memory_mb=worker.memory_mb,
         drain_since_ms=worker.drain_since_ms or None,
+        protocol=worker.protocol,
+        plugins=plugins,
         next=worker_forecast(worker).text if forecast is None else forecast,
     )
 

@@ -26,19 +26,26 @@ from headrace.client.views import (
 from headrace.coordinator.jobs.attempts import SETTLE_TRIES_MAX
 from headrace.coordinator.jobs.job_end import KnownJob
 from headrace.coordinator.jobs.reconciler import ENDING
-from headrace.jobfile.registry import find_plugin
-from headrace.jobfile.syntax_tree import NOWHERE, Problem
+from headrace.coordinator.workforce import Workforce
 from headrace.model.jobs.epoch import CleanupStep, EpochKind, EpochStatus, Retention
 from headrace.model.jobs.spec import JobSpec, PipelineSpec, PluginSpec
-from headrace.model.jobs.status import JOB_ENDED, PIPELINE_ENDED, PIPELINE_ENDING, JobStatus
-from headrace.model.task import ASSIGNED, ENDED, LOSSES, TaskKind
+from headrace.model.jobs.status import (
+    JOB_ENDED,
+    PIPELINE_ENDED,
+    PIPELINE_ENDING,
+    JobStatus,
+    PipelineStatus,
+)
+from headrace.model.task import ASSIGNED, ENDED, LOSSES, TaskKind, TaskStatus
+from headrace.plugins.catalog import catalog
 from headrace.store.jobs import cleanups, epochs, jobs, savepoints
 from headrace.store.jobs.epochs import Checkpoint
 from headrace.store.jobs.history import EndedRun
 from headrace.store.jobs.jobs import Job
 from headrace.store.jobs.savepoints import Savepoint
-from headrace.store.tasks import claims, tasks, workers
+from headrace.store.tasks import claims, tasks
 from headrace.store.tasks.claims import LatestAttempt
+from headrace.store.tasks.tasks import Task
 
 # By the names that users know.
 KIND_NAMES: Mapping[EpochKind, str] = {
@@ -67,10 +74,11 @@ def view_of(
     cleaned = isinstance(job, EndedRun)
     ended_ms = job.ended_at_ms
     history_until_ms = None if ended_ms is None else ended_ms + retention.history_expire_ms
+    pipelines = _ended_pipelines(job) if cleaned else _pipelines_of(conn, job, spec)
     return JobView(
         **_common_fields(job),
-        pipelines=_ended_pipelines(job) if cleaned else _pipelines_of(conn, job, spec),
-        waits_for=None if cleaned else job.waits_for,
+        pipelines=pipelines,
+        waits_for=None if cleaned else job.waits_for or _waits_for_worker(conn, job, pipelines),
         savepoint=_savepoint_of(conn, job, retention),
         notes=tuple(notes),
         cleaned=cleaned,
@@ -110,6 +118,17 @@ def _pipelines_of(conn: Connection, job: Job, spec: JobSpec | None) -> tuple[Pip
         )
         for pipeline in jobs.pipelines_of(conn, job.id)
     )
+
+
+def _waits_for_worker(conn: Connection, job: Job, pipelines: Sequence[PipelineView]) -> str | None:
+    """What a job that was admitted waits for, when the workers that could run it are gone, and
+    others of its group can't."""
+    if job.status in JOB_ENDED or all(p.status != PipelineStatus.SCHEDULED for p in pipelines):
+        return None
+    for task in tasks.of_job(conn, job.id):
+        if task.status is TaskStatus.PLANNED:
+            return Workforce.read(conn).lacks(job.group, task.needs, task.kind)
+    return None
 
 
 def _settling(conn: Connection, job: Job) -> Mapping[int, AttemptView]:
@@ -261,17 +280,27 @@ def _cleanup_of(conn: Connection, job: KnownJob) -> CleanupView | None:
         return None
     asks_worker = cleanup.step is CleanupStep.TARGETS or cleanup.task_id is not None
     task = tasks.get(conn, cleanup.task_id) if cleanup.task_id is not None else None
-    lacks_worker = asks_worker and cleanup.group not in workers.slots_by_group(conn)
+    waits_for = _cleaner_wanted(conn, cleanup, task) if asks_worker else None
     return CleanupView(
         step=cleanup.step,
         due_at_ms=cleanup.due_at_ms,
         failures=cleanup.failures,
         error=cleanup.error or (task.error if task is not None else None),
-        waits_for=f"a worker in group {cleanup.group!r}" if lacks_worker else None,
+        waits_for=waits_for,
         at_work=cleanup.wanted_at_once or (task is not None and task.status not in ENDED),
         unsettled=tuple(sorted(epochs.open_checkpoints(conn, job.incarnation))),
         secrets=tuple(cleanups.secret_names(conn, job.incarnation)),
     )
+
+
+def _cleaner_wanted(conn: Connection, cleanup: cleanups.Cleanup, task: Task | None) -> str | None:
+    """What a cleanup waits for, when its group has no worker that could do it."""
+    workforce = Workforce.read(conn)
+    if cleanup.group not in workforce:
+        return f"a worker in group {cleanup.group!r}"
+    if task is None or task.status is not TaskStatus.PLANNED:
+        return None
+    return workforce.lacks(cleanup.group, task.needs, task.kind)
 
 
 def spec_or_none(conn: Connection, job_id: str) -> JobSpec | None:
@@ -292,7 +321,6 @@ def not_repeatable(pipeline: PipelineSpec) -> str | None:
 
 
 def _is_repeatable(source: PluginSpec) -> bool:
-    try:
-        return find_plugin("source", source.plugin, NOWHERE).repeatable
-    except Problem:  # a newer program knows this plugin; show what can be shown
-        return True
+    descriptor = catalog().find("source", source.plugin)
+    # A program with other plugins may have taken the job; show what can be shown.
+    return descriptor is None or descriptor.capabilities.repeatable

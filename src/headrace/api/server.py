@@ -23,7 +23,7 @@ from headrace.api.connections import (
     connections_max,
     files_allowed,
 )
-from headrace.api.guard import is_loopback
+from headrace.api.request_guard import is_loopback
 from headrace.clock import SystemClock
 from headrace.coordinator.context import CoordinatorSettings
 from headrace.coordinator.service import Coordinator

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection
 
 from headrace.client.tables import (
@@ -21,17 +22,20 @@ from headrace.client.tables import (
 )
 from headrace.coordinator.tables.explain import Explanation
 from headrace.coordinator.tables.obstacles import progress_of, read_measured
+from headrace.coordinator.workforce import Workforce
+from headrace.model.tables.plan import Gain
 from headrace.model.tables.schedule import left_out
 from headrace.model.tables.settings import property_of
 from headrace.model.tables.status import ProcessStatus
 from headrace.model.task import TaskStatus
-from headrace.protocol.tables import Pending, PlanGain, Planned, Summary
+from headrace.protocol.tables import Pending, Planned, Summary
 from headrace.store.tables import lake_tables, processes, table_tasks
 from headrace.store.tables.catalogs import Catalog
 from headrace.store.tables.lake_tables import Blocker, LakeTable, TableMeasures
 from headrace.store.tables.processes import Process
-from headrace.store.tasks import workers
 from headrace.store.tasks.tasks import Task
+
+_GAIN = TypeAdapter(Gain)
 
 
 def catalog_view(
@@ -170,7 +174,7 @@ def process_view(conn: Connection, process: Process) -> ProcessView:
 def _gain_fields(stored: object) -> Mapping[str, int]:
     """The gain as it was planned; empty when another version wrote a plan that can't be read."""
     try:
-        gain = PlanGain.model_validate(stored)
+        gain = _GAIN.validate_python(stored)
     except ValidationError:
         return {}
     return {
@@ -225,8 +229,10 @@ def dry_plan_view(conn: Connection, identifier: str, task: Task) -> DryPlanView:
 def _waits_for(conn: Connection, task: Task) -> str | None:
     if task.status is not TaskStatus.PLANNED:
         return None
-    slots = workers.slots_by_group(conn)
-    suffix = "" if slots.get(task.group) else ", which has none"
+    workforce = Workforce.read(conn)
+    if (lacking := workforce.lacks(task.group, task.needs, task.kind)) is not None:
+        return lacking
+    suffix = "" if task.group in workforce else ", which has none"
     return f"a worker of group {task.group!r}{suffix}"
 
 
@@ -235,7 +241,8 @@ def _plan_fields(planned: Planned) -> Mapping[str, Any]:
     files: Counter[str] = Counter()
     for each in bins:
         files[each.partition] += len(each.paths)
-    gain = planned.gain.model_dump(exclude={"benefit"}) if planned.gain is not None else {}
+    gain = asdict(planned.gain) if planned.gain is not None else {}
+    gain.pop("benefit", None)  # it orders tables, and is not part of the view
     return {
         "type": planned.type,
         "reason": planned.reason,

@@ -35,7 +35,7 @@ def groups_table(views: Sequence[GroupView]) -> Table:
 
 def workers_table(views: Sequence[WorkerView], *, now_ms: int) -> Table:
     table = table_of(
-        *("worker", "group", "slots", "memory", "host", "pid", "version", "seen"),
+        *("worker", "group", "slots", "memory", "host", "pid", "version", "protocol", "seen"),
         *("resource", "state", "executions"),
     )
     for view in views:
@@ -47,6 +47,7 @@ def workers_table(views: Sequence[WorkerView], *, now_ms: int) -> Table:
             view.host,
             str(view.pid),
             view.version,
+            str(view.protocol),
             f"{span(now_ms - view.seen_at_ms)} ago",
             f"{view.resource} launch {view.launch}" if view.resource else "-",
             "draining" if view.drain_since_ms else "works",
@@ -125,7 +126,8 @@ def about_worker(view: WorkerView, *, now_ms: int) -> Sequence[str]:
         f"{view.id}: worker of group {view.group}, {_slots_held(view)}",
         _line("next", view.next),
         _line("where", f"process {view.pid} on {view.host}, Spark {view.spark_application}"),
-        _line("version", view.version),
+        _line("version", f"{view.version}, speaks protocol {view.protocol}"),
+        *_plugin_lines(view),
         _line("memory", _memory(view.memory_mb)),
         _line("registered", f"{span(now_ms - view.registered_at_ms)} ago"),
         _line("seen", f"{span(now_ms - view.seen_at_ms)} ago"),
@@ -135,6 +137,15 @@ def about_worker(view: WorkerView, *, now_ms: int) -> Sequence[str]:
     if view.resource:
         lines.append(_line("resource", f"{view.resource}, launch {view.launch}"))
     return [*lines, *(_line("runs", each) for each in view.executions)]
+
+
+def _plugin_lines(view: WorkerView) -> Iterator[str]:
+    """By role, all in one line; with their version where it is not that of the worker."""
+    by_role: dict[str, list[str]] = {}
+    for each in view.plugins:
+        title = each.name if each.version in ("", view.version) else f"{each.name} {each.version}"
+        by_role.setdefault(each.role, []).append(title)
+    yield from (_line(f"{role}s", ", ".join(names)) for role, names in sorted(by_role.items()))
 
 
 def about_drain(view: DrainView) -> Sequence[str]:

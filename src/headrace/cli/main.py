@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from headrace import __version__
-from headrace.cli import exits, groups, serve, store
+from headrace.cli import connectors, exits, groups, serve, store
 from headrace.cli.context import Context, Output
 from headrace.cli.jobs import commands
 from headrace.cli.local import commands as local_commands
@@ -39,6 +39,7 @@ app.command("coordinator")(serve.coordinator)
 groups.worker_app.callback(invoke_without_command=True)(serve.worker)
 app.add_typer(groups.worker_app, name="worker")
 app.command("inspect")(catalogs.inspect)
+app.add_typer(connectors.app, name="connectors")
 app.add_typer(store.app, name="store")
 app.command("doctor")(local_commands.doctor)
 

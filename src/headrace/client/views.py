@@ -139,6 +139,13 @@ class EndedView(RunView):
     incarnation: str  # the same for all runs of a job; another job with this id has its own
 
 
+class PluginVersionView(View):
+    role: str  # source, transform or sink
+    name: str
+    version: str = ""  # of the package that brings it
+    digest: str = ""  # the same digest means the same options
+
+
 class WorkerView(View):
     id: str
     group: str
@@ -154,6 +161,8 @@ class WorkerView(View):
     launch: int = 0  # which launch of that resource
     memory_mb: int = 0  # 0: unknown
     drain_since_ms: int | None = None  # since when it is assigned no more tasks
+    protocol: int = 4  # the version of the worker protocol that it speaks
+    plugins: tuple[PluginVersionView, ...] = ()  # that it has
     next: str = ""  # what the coordinator does about it next
 
 

@@ -22,8 +22,8 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
 from headrace.errors import Refused
-from headrace.jobfile.option_values import SchemaMode
-from headrace.jobfile.schema import (
+from headrace.plugins.save_modes import SchemaMode
+from headrace.plugins.schema import (
     ArrayType,
     ColumnType,
     DecimalType,

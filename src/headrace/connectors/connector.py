@@ -1,5 +1,10 @@
 """The Protocols of connectors: a `Source` gives rows, a `Sink` takes them. None is both.
 
+A connector inherits from its Protocol, and writes only what it needs: a method that is not
+abstract has a default, which does nothing. A worker makes it with (name, options, setting), for
+one execution of a pipeline, and closes it at the end of that; what must be closed is opened when
+it is first needed, not when the connector is made.
+
 A pipeline (worker/pipeline.py) drives them in the order plan, read, stage, prepare, commit,
 complete. A sink keeps three promises (design: "Authority is fenced where it is used"):
 
@@ -10,18 +15,22 @@ complete. A sink keeps three promises (design: "Authority is fenced where it is 
 3. *abort* spends the token with no rows, and only then deletes what was staged (E6).
 
 What the save modes of a sink ask for is done as epoch 0, under the same promises: *survey* looks
-and changes nothing, *open* does it, once.
+and changes nothing, *open* does it, once. exactly_once keeps these promises for every target that
+has its primitives.
 """
 
 from __future__ import annotations
 
+import logging
+from abc import abstractmethod
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import JsonValue
 
-from headrace.errors import StoreOlderThanTarget
+from headrace.clock import Clock, SystemClock
+from headrace.exactly_once.target import Mark
 from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, EpochAt
 from headrace.protocol.messages import Slice
 
@@ -31,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a connector is made with: the job's facts, and the options of its plugin."""
+    """What a connector is made with beside its name and options: the facts of its job."""
 
     job: str
     incarnation: str
@@ -41,33 +50,88 @@ class Setting:
     warehouse: str  # URI of the embedded warehouse
     checkpoint_interval_ms: int | None = None
     commit_deadline_s: float = COMMIT_DEADLINE_S
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])  # with defaults and secrets
     has_committed: bool = False  # whether the store has an epoch that this sink committed
     # How missing tables are going to be created, by their targets. All sinks of an execution share
     # this dictionary, so that each finds what another one planned.
     planned_tables: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any])
+    clock: Clock = field(default_factory=SystemClock)
+    # Where a connector logs. What it logs while a job runs is shown as the job's log, too.
+    log: logging.Logger = field(default=logging.getLogger("headrace.connectors"))
 
 
 class Source(Protocol):
+    """Gives rows, slice by slice.
+
+    `plan` and `committed` may be called in another thread than `read`, while an epoch is read;
+    neither is called twice at once.
+    """
+
     name: str
     bounded: bool  # False: there is never a last slice, only no new rows yet
-    repeatable: bool  # the same slice gives the same rows, or is refused (E5)
+    repeatable: bool = True  # the same slice gives the same rows, or is refused (E5)
     # Whether Spark pushes the filters of a query down to it, so that it reads less. Counting its
     # rows in between would prevent the push-down.
-    takes_conditions: bool
+    takes_conditions: bool = False
 
-    def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
+    @abstractmethod
+    def plan(
+        self, session: SparkSession, position: JsonValue, *, rows_max: int | None = None
+    ) -> Slice | None:
         """The slice after `position` (None: the start), or None when nothing is there.
 
         `rows_max` limits it, if the source can cut; without it a slice is everything there is.
+        The epoch before may not be read yet: a plan begins where that one will end.
         """
         ...
 
+    @abstractmethod
     def read(self, session: SparkSession, part: Slice) -> DataFrame: ...
 
+    @abstractmethod
     def empty(self, session: SparkSession) -> DataFrame:
         """A frame with no rows and the columns of `read`: for epochs after the last slice."""
         ...
+
+    def learned(self) -> JsonValue:
+        """What the last `read` found out and `committed` needs, such as receipts of messages.
+
+        Asked once every sink has staged the slice. It is recorded with the epoch when that is
+        prepared, so whoever commits the epoch in place of this process has it; it must be small.
+        It goes with the completion of the epoch: what a worker had not told by then, and died, is
+        told to nobody. A source must be right without it, if not as tidy. None: nothing.
+        """
+        return None
+
+    def committed(
+        self,
+        session: SparkSession,  # noqa: ARG002
+        position: JsonValue,  # noqa: ARG002
+        *,
+        learned: JsonValue,  # noqa: ARG002
+    ) -> None:
+        """Take note that everything up to `position` is committed at every sink and will never be
+        read again: acknowledge it, or let go of it.
+
+        Called after each epoch in which this source had a slice, with the position after that slice
+        and what its `learned` gave; also when the position is the same as before. And called at the
+        start of an execution, with the position it starts from, unless that is None, and
+        `learned=None`: the worker before may have died between the completion of an epoch and this
+        call, and what was learned in that epoch is not sent again. So it may come twice for a
+        position, and must be idempotent.
+
+        Whatever this raises is logged and never fails the job: the epoch is told again after the
+        next one, before that. Up to `UNTOLD_MAX` epochs (worker/sources.py) wait so; of those in
+        which nothing was learned, only the last. A job that ended while its source could not be
+        told is not told again.
+
+        The next epoch is not committed while this runs, and a call without end stalls the job until
+        `execution.stall-timeout`: return within seconds, with a timeout on whatever is asked.
+        """
+        return
+
+    def close(self) -> None:
+        """Let go of what this execution held open. Whatever this raises is logged."""
+        return
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,51 +146,16 @@ class Committed:
     facts: Mapping[str, JsonValue]  # for people: {"table": …, "snapshot": …}
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """The highest epoch of a pipeline whose token is spent at a target."""
-
-    epoch: int
-    aborted: bool  # an abort spent it: the target has no rows of the epoch
-
-
-def check_spender(target: str, at: EpochAt, *, staged: str, held: str | None) -> None:
-    """Check that the target holds the rows that this store prepared. Raises `StoreOlderThanTarget`.
-
-    An epoch is only ever committed from the handles in its store. So when the token is spent by
-    rows of another execution, the store is older than the target (E7). `staged`: the execution
-    that staged what the store prepared; `held`: the one whose rows the target holds, None when the
-    target no longer knows.
-    """
-    if held is not None and held != staged:
-        raise StoreOlderThanTarget(
-            target,
-            f"holds epoch {at.epoch} with rows that execution {held} staged",
-            f"in this store execution {staged} prepared epoch {at.epoch}",
-        )
-
-
-def check_given_up(target: str, at: EpochAt, *, holds_rows: bool) -> None:
-    """Check that a target has no rows of a given-up epoch. Raises `StoreOlderThanTarget`.
-
-    Only planned epochs are given up, and only prepared ones are ever committed. So a target that
-    holds rows under the token knows more than the store (E7).
-    """
-    if holds_rows:
-        raise StoreOlderThanTarget(
-            target,
-            f"holds epoch {at.epoch} with rows",
-            f"in this store epoch {at.epoch} was never prepared",
-        )
-
-
 class Sink(Protocol):
+    """Takes rows, epoch by epoch."""
+
     name: str
     # Whether a commit leaves behind anything that its own execution staged. If not, there is
     # nothing to sweep after an epoch that no other execution ever worked on.
-    leaves_stage: bool
-    opens: bool  # whether its save modes ask for something before the first row
+    leaves_stage: bool = True
+    opens: bool = False  # whether its save modes ask for something before the first row
 
+    @abstractmethod
     def read_mark(self, session: SparkSession, at: EpochAt) -> Mark | None:
         """The mark of `at`'s pipeline at the target, whichever epoch `at` names; None when no token
         is spent there, or the target does not exist yet. Changes nothing.
@@ -136,6 +165,7 @@ class Sink(Protocol):
         """
         ...
 
+    @abstractmethod
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:
         """The handle of epoch 0: all that another process needs to `open`. Changes nothing.
 
@@ -144,6 +174,7 @@ class Sink(Protocol):
         """
         ...
 
+    @abstractmethod
     def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
         """Do what the save modes ask for and spend the token of epoch 0, in one atomic change.
 
@@ -152,15 +183,18 @@ class Sink(Protocol):
         """
         ...
 
+    @abstractmethod
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged: ...
 
+    @abstractmethod
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
         """Make the staged rows visible and spend the token, in one atomic change.
 
-        Before it answers `already`, it must pass `check_spender`.
+        `StoreOlderThanTarget` is raised when the target holds rows that another execution staged.
         """
         ...
 
+    @abstractmethod
     def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
         """Delete what other executions staged for this epoch, whose token is spent by now.
 
@@ -168,13 +202,15 @@ class Sink(Protocol):
         """
         ...
 
+    @abstractmethod
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         """Spend the token with no rows, then delete whatever was staged for the epoch.
 
-        When a commit with rows was first, nothing is deleted, and `check_given_up` raises.
+        When a commit with rows was first, nothing is deleted, and `StoreOlderThanTarget` is raised.
         """
         ...
 
+    @abstractmethod
     def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
         """Sweep what is left of every epoch up to `at.epoch`, then remove their marks: the job has
         ended for good. Idempotent, also when two processes do it at once.
@@ -187,8 +223,12 @@ class Sink(Protocol):
         """
         ...
 
-    def close(self, rows: int) -> None:
-        """End the sink at the completed point: every source is read to its end, and `rows` rows are
+    def finish(self, rows: int) -> None:  # noqa: ARG002
+        """Judge the completed point: every source is read to its end, and `rows` rows are
         committed here. Raises `Refused` when that is not what the user asked for.
         """
-        ...
+        return
+
+    def close(self) -> None:
+        """Let go of what this execution held open. Whatever this raises is logged."""
+        return

@@ -23,7 +23,9 @@ from headrace.containers.kubernetes.deployment import KubernetesDeployments
 from headrace.containers.local import local_workers, spark_workers
 from headrace.errors import BadSetting, NotFound
 from headrace.jobfile.hocon import Document, read_document
-from headrace.jobfile.syntax_tree import (
+from headrace.jobfile.variables import substitute
+from headrace.model.text import hint
+from headrace.plugins.syntax_tree import (
     Array,
     Concatenation,
     FilePlace,
@@ -34,8 +36,6 @@ from headrace.jobfile.syntax_tree import (
     Scalar,
     describe,
 )
-from headrace.jobfile.variables import substitute
-from headrace.model.text import hint
 
 FILE = "containers.conf"  # in the home, unless HEADRACE_CONTAINERS names another
 FILE_BYTES_MAX = 1_000_000

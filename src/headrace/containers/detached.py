@@ -28,8 +28,8 @@ import psutil
 
 from headrace.clock import Clock, SystemClock
 from headrace.config import COORDINATOR_ONLY, child_environment
-from headrace.containers import launch_claims
-from headrace.containers import process as local_process
+from headrace.containers import child_process, launch_claims
+from headrace.containers.child_process import KILL_WAIT_S, POLL_S, SWEEPS_MAX, last_lines
 from headrace.containers.container import (
     ContainerSetting,
     Elsewhere,
@@ -42,7 +42,6 @@ from headrace.containers.container import (
     check_name,
 )
 from headrace.containers.launch_claims import LaunchClaim, start_of
-from headrace.containers.process import KILL_WAIT_S, POLL_S, SWEEPS_MAX, last_lines
 from headrace.errors import BadSetting, Refused, Unavailable
 from headrace.seams import seam
 
@@ -251,13 +250,13 @@ class DetachedWorkers:
         for _ in range(SWEEPS_MAX):
             left = [
                 pid
-                for pid in local_process.session_members(claim.session)
+                for pid in child_process.session_members(claim.session)
                 if _has_mark(pid, folder)
             ]
             if not left:
                 return
             for pid in left:
-                local_process.signal_process(pid, signal.SIGKILL)
+                child_process.signal_process(pid, signal.SIGKILL)
             self._never.wait(POLL_S)
 
     def _wait_until(self, done: Callable[[], bool], limit_s: float) -> bool:

@@ -8,7 +8,7 @@ asked for, one object at a time: a `Reconciler` says how.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -183,10 +183,12 @@ def run_once(
     keys: Iterable[str],
     *,
     sure: bool = False,
+    note_failure: Callable[[str], float] | None = None,
 ) -> Pass:
     """Reconcile each object that is due, in its own fenced transaction. `sure`: all of them are.
 
-    An object whose reconciling raises is logged and stops no other one (T6).
+    An object whose reconciling raises is logged and stops no other one (T6). `note_failure` says
+    after how many seconds it is tried next; without it, that is with the next pass.
     """
     outcome = Pass()
     for key in keys:
@@ -198,7 +200,10 @@ def run_once(
         except (Fenced, Unavailable):
             raise  # no key is to blame, and the next pass reads them all again
         except Exception:
-            log.exception("reconcile failed", extra={"reconciler": reconciler.name, "key": key})
+            facts: dict[str, object] = {"reconciler": reconciler.name, "key": key}
+            if note_failure is not None:
+                facts["next_try_in_s"] = note_failure(key)
+            log.exception("reconcile failed", extra=facts)
             outcome.failed.append(key)
     return outcome
 

@@ -38,6 +38,7 @@ from headrace.errors import (
     Unavailable,
 )
 from headrace.model.ids import Ids
+from headrace.plugins.catalog import catalog
 from headrace.store.core import leases
 from headrace.store.core.encryption import check_key
 from headrace.store.core.engine import (
@@ -101,6 +102,7 @@ class Coordinator:
         return open_store(options.store_url, ttl_s=options.ttl_s, keys=options.secret_keys)
 
     def start(self) -> None:
+        catalog()  # now, and not in the midst of a later installation
         self._thread.start()
 
     def begin_stop(self) -> None:

@@ -278,7 +278,7 @@ def inspect_table(reading: TableReading, *, now_ms: int) -> InspectedTable:
         score_after=_score_after(reading.files, assessment, whole),
         type=assessment.plan.type.name if assessment.plan else None,
         why=why(list(measured.values())),
-        saving=_saving(assessment.plan.gain, whole) if assessment.plan else Saving(),
+        saving=_saving(assessment.plan.gain) if assessment.plan else Saving(),
         most_in_need=_needs(reading, assessment.plan, measured, whole) if assessment.plan else (),
         flaws=[*map(str, flaws), *reading.flaws],
     )
@@ -396,7 +396,7 @@ def _score_after(files: TableFiles, assessment: Assessment, settings: Optimizing
     return scan_score(measure(predict(files, assessment.plan), settings).values(), settings)
 
 
-def _saving(gain: Gain, settings: OptimizingSettings) -> Saving:
+def _saving(gain: Gain) -> Saving:
     rewritten = gain.bytes_read + gain.bytes_after
     return Saving(
         files_before=gain.files_before,
@@ -405,7 +405,7 @@ def _saving(gain: Gain, settings: OptimizingSettings) -> Saving:
         bytes_before=gain.bytes_before,
         bytes_after=gain.bytes_after,
         bytes_rewritten=rewritten,
-        spared_bytes=round(gain.benefit(settings.open_file_cost_bytes) * max(1, rewritten)),
+        spared_bytes=round(gain.benefit * max(1, rewritten)),
     )
 
 
@@ -424,7 +424,7 @@ def _needs(
             partition=str(partition),
             type=plan.done[partition].name,
             why=why([measured[partition]]),
-            saving=_saving(_gain_of(bins, plan, reading.files, settings), settings),
+            saving=_saving(_gain_of(bins, plan, reading.files, settings)),
         )
         for partition, bins in by_partition.items()
     ]

@@ -28,21 +28,18 @@ from headrace.inspection.report import (
     Unread,
     inspect_table,
 )
-from headrace.lake.iceberg.catalogs import (
-    CatalogConfig,
-    Namespace,
-    TableListing,
-    TableMissing,
-    TableRef,
-    list_tables,
-    load_table,
-    metadata_of,
-)
+from headrace.lake.catalog import CatalogConfig, Namespace, TableListing, TableMissing, TableRef
+from headrace.lake.iceberg.catalogs import list_tables, load_table, metadata_of
 from headrace.lake.iceberg.scan import scan
 from headrace.logs import REDACTED, is_secret
 from headrace.model.tables.settings import property_of
 from headrace.model.text import blanked, secret_places
-from headrace.spark.jvm import JAVA_ERRORS, java_classes, java_message, refused_or_unavailable
+from headrace.spark.jvm_bridge import (
+    JAVA_ERRORS,
+    java_classes,
+    java_message,
+    refused_or_unavailable,
+)
 from headrace.worker.warm_session import WarmSpark
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,9 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from headrace.jobfile.option_values import convert
-from headrace.jobfile.options import (
+from headrace.model.jobs.spec import LOST_WORKERS_MAX, EnvSpec
+from headrace.plugins.option_values import convert
+from headrace.plugins.options import (
     PARALLELISM_MAX,
     Kind,
     Option,
@@ -18,8 +19,7 @@ from headrace.jobfile.options import (
     given_options,
     note_idle,
 )
-from headrace.jobfile.syntax_tree import Node, Note, Object, Problem, describe
-from headrace.model.jobs.spec import LOST_WORKERS_MAX, EnvSpec
+from headrace.plugins.syntax_tree import Node, Note, Object, Problem, describe
 
 JOB_NAME_CHARS_MAX = 200
 _MODES = ("BATCH", "STREAMING")

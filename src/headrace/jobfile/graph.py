@@ -13,21 +13,19 @@ pipeline has written there by then: `find_clash` finds such pairs.
 from __future__ import annotations
 
 import itertools
-import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 
-from headrace.jobfile.option_values import data_mode, opens, schema_mode
 from headrace.jobfile.registry import NamedTable, Plugin
-from headrace.jobfile.syntax_tree import ROLES, FilePlace, Note, Problem, Role
 from headrace.model.text import hint
+from headrace.plugins.catalog import catalog, save_modes_of
+from headrace.plugins.descriptor import TargetKey
+from headrace.plugins.save_modes import SaveModes
+from headrace.plugins.syntax_tree import ROLES, FilePlace, Note, Problem, Role
 
 PLUGINS_MAX = 500  # of one job
-_INTO = re.compile(r"\s*insert\s+into\s+([^\s(]+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +61,11 @@ class Clash:
     """Two sinks of different pipelines at one target, which `opener` opens."""
 
     opener: ConfiguredSink
+    modes: SaveModes  # of the opener
     other: ConfiguredSink
 
     def __str__(self) -> str:
-        schema, data = schema_mode(self.opener.options), data_mode(self.opener.options)
+        schema, data = self.modes.schema, self.modes.data
         return (
             f"sink {self.opener.name} of pipeline {self.opener.pipeline} and sink "
             f"{self.other.name} of pipeline {self.other.pipeline} write to the same place, which "
@@ -101,12 +100,13 @@ def find_clash(sinks: Sequence[ConfiguredSink]) -> Clash | None:
     """The first sink that opens a target to which a sink of another pipeline writes."""
     places = [(sink, place) for sink in sinks if (place := _target_of(sink)) is not None]
     for opener, opened in places:
-        if not opens(opener.options):
+        modes = save_modes_of(opener.plugin, opener.options)
+        if modes is None or not modes.opens:
             continue
         for other, place in places:
             # To open a folder is also to open the folders in it, so a prefix is enough.
             if other.pipeline != opener.pipeline and place[: len(opened)] == opened:
-                return Clash(opener, other)
+                return Clash(opener, modes, other)
     return None
 
 
@@ -115,8 +115,8 @@ def _numbered(plugins: Iterable[Plugin]) -> list[WiredPlugin]:
     counts: dict[str, int] = {}
     wired: list[WiredPlugin] = []
     for plugin in plugins:
-        number = counts[plugin.decl.name] = counts.get(plugin.decl.name, 0) + 1
-        name = f"{plugin.decl.name}-{number}"
+        number = counts[plugin.descriptor.name] = counts.get(plugin.descriptor.name, 0) + 1
+        name = f"{plugin.descriptor.name}-{number}"
         wired.append(WiredPlugin(name, plugin, plugin.inputs, plugin.output))
     return wired
 
@@ -250,31 +250,7 @@ def _connected_parts(plugins: list[WiredPlugin]) -> list[list[WiredPlugin]]:
     return sorted(parts.values(), key=lambda part: order[part[0].name])
 
 
-def _target_of(sink: ConfiguredSink) -> tuple[str, ...] | None:
+def _target_of(sink: ConfiguredSink) -> TargetKey | None:
     """What identifies the table or folder of a sink; None: it has no target."""
-    options = sink.options
-    match sink.plugin:
-        case "LocalFile" | "HdfsFile":
-            return _folder(options)
-        case "Iceberg":
-            config = json.dumps(options.get("iceberg.catalog.config"), sort_keys=True)
-            catalog = str(options.get("catalog_name") or "")
-            namespace = str(options.get("namespace") or "default")
-            return ("table", catalog, config, namespace, str(options.get("table")))
-        case "Jdbc":
-            url = str(options.get("url")).partition("?")[0]
-            return ("database", url, _table(options))
-        case _:
-            return None
-
-
-def _folder(options: Mapping[str, JsonValue]) -> tuple[str, ...]:
-    path = urlsplit(str(options.get("path")))
-    system = path if path.scheme else urlsplit(str(options.get("fs.defaultFS") or "file:"))
-    return ("files", system.scheme, system.netloc, *(part for part in path.path.split("/") if part))
-
-
-def _table(options: Mapping[str, JsonValue]) -> str:
-    into = _INTO.match(str(options.get("query") or ""))
-    name = into[1] if into else str(options.get("table"))
-    return name.replace('"', "").removeprefix("public.")
+    descriptor = catalog().find("sink", sink.plugin)
+    return None if descriptor is None else descriptor.target_of(sink.options)

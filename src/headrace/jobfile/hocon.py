@@ -25,7 +25,8 @@ from typing import NamedTuple, cast
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 
-from headrace.jobfile.syntax_tree import (
+from headrace.model.text import storing_flaw
+from headrace.plugins.syntax_tree import (
     NESTING_MAX,
     ROLES,
     Array,
@@ -40,7 +41,6 @@ from headrace.jobfile.syntax_tree import (
     Role,
     Scalar,
 )
-from headrace.model.text import storing_flaw
 
 NUMBER_CHARS_MAX = 300  # a longer number stays text
 GRAMMAR = r"""

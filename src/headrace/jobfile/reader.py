@@ -19,11 +19,11 @@ from headrace.jobfile.env import JOB_NAME_CHARS_MAX, read_env
 from headrace.jobfile.graph import ConfiguredSink, WiredPlugin, find_clash, wire
 from headrace.jobfile.hocon import Document, read_document
 from headrace.jobfile.registry import check_mode, read_plugin
-from headrace.jobfile.spec_checks import take_secrets
-from headrace.jobfile.syntax_tree import ROLES, FilePlace, Note, Problem, Role
 from headrace.jobfile.variables import check_variables, substitute
 from headrace.model.jobs.spec import JobSpec, PipelineSpec, PluginSpec
 from headrace.model.text import hint, legible
+from headrace.plugins.secrets import take_secrets
+from headrace.plugins.syntax_tree import ROLES, FilePlace, Note, Problem, Role
 
 JOB_FILE_BYTES_MAX = 1_000_000
 _YAML_SUFFIXES = frozenset({".yaml", ".yml"})
@@ -164,7 +164,7 @@ def _check_targets(pipelines: Sequence[Sequence[WiredPlugin]]) -> None:
     sinks = [
         (
             wired.plugin.place,
-            ConfiguredSink(number, wired.name, wired.plugin.decl.name, wired.plugin.options),
+            ConfiguredSink(number, wired.name, wired.plugin.descriptor.name, wired.plugin.options),
         )
         for number, part in enumerate(pipelines, start=1)
         for wired in part
@@ -190,11 +190,11 @@ def _pipeline(
 
 
 def _spec(wired: WiredPlugin, secrets: dict[str, JsonValue]) -> PluginSpec:
-    options, taken = take_secrets(wired.name, wired.plugin.decl, wired.plugin.options)
+    options, taken = take_secrets(wired.name, wired.plugin.descriptor, wired.plugin.options)
     secrets.update(taken)
     return PluginSpec(
         name=wired.name,
-        plugin=wired.plugin.decl.name,
+        plugin=wired.plugin.descriptor.name,
         options=options,
         inputs=tuple(name.table for name in wired.inputs),
         output=wired.output.table if wired.output else None,

@@ -1,4 +1,4 @@
-"""The registry of plugins: finds a declaration by role and name, and checks a block against it.
+"""The registry of plugins: finds a descriptor by role and name, and checks a block against it.
 
 Names are found whatever their case. SeaTunnel's names are listed as well, so that an error can
 tell a plugin that is not built yet from one that does not exist.
@@ -11,26 +11,13 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
-from headrace.jobfile.option_values import convert
-from headrace.jobfile.options import GivenOption, PluginDecl, given_options, note_idle
-from headrace.jobfile.plugins.assertion import ASSERT
-from headrace.jobfile.plugins.files import (
-    HDFS_FILE_SINK,
-    HDFS_FILE_SOURCE,
-    LOCAL_FILE_SINK,
-    LOCAL_FILE_SOURCE,
-)
-from headrace.jobfile.plugins.iceberg import ICEBERG_SINK, ICEBERG_SOURCE
-from headrace.jobfile.plugins.jdbc import JDBC_SINK, JDBC_SOURCE
-from headrace.jobfile.plugins.targetless import (
-    CONSOLE,
-    FAKE_SOURCE,
-    FIELD_MAPPER,
-    FILTER,
-    IN_MEMORY,
-    SQL,
-)
-from headrace.jobfile.syntax_tree import (
+from headrace.model.jobs.spec import EnvSpec
+from headrace.model.text import hint
+from headrace.plugins.catalog import catalog
+from headrace.plugins.descriptor import AnyDescriptor
+from headrace.plugins.option_values import convert
+from headrace.plugins.options import GivenOption, given_options, note_idle
+from headrace.plugins.syntax_tree import (
     ROLES,
     FilePlace,
     Node,
@@ -40,8 +27,6 @@ from headrace.jobfile.syntax_tree import (
     Role,
     ignore_note,
 )
-from headrace.model.jobs.spec import EnvSpec
-from headrace.model.text import hint
 
 _SOURCES_AND_SINKS = """
 AmazonDynamoDB AmazonSqs Cassandra Clickhouse CosFile DB2 Doris Easysearch Elasticsearch FtpFile
@@ -72,28 +57,6 @@ SEATUNNEL_PLUGINS: dict[Role, tuple[str, ...]] = {
     "sink": (*_SOURCES_AND_SINKS.split(), *_SINKS.split()),
 }
 
-DECLARED: tuple[PluginDecl, ...] = (
-    FAKE_SOURCE,
-    ICEBERG_SOURCE,
-    JDBC_SOURCE,
-    LOCAL_FILE_SOURCE,
-    HDFS_FILE_SOURCE,
-    FIELD_MAPPER,
-    FILTER,
-    SQL,
-    ASSERT,
-    CONSOLE,
-    ICEBERG_SINK,
-    JDBC_SINK,
-    LOCAL_FILE_SINK,
-    HDFS_FILE_SINK,
-    IN_MEMORY,
-)
-
-_BY_ROLE: dict[Role, dict[str, PluginDecl]] = {
-    role: {decl.name.lower(): decl for decl in DECLARED if decl.role == role} for role in ROLES
-}
-
 
 @dataclass(frozen=True, slots=True)
 class NamedTable:
@@ -107,7 +70,7 @@ class NamedTable:
 class Plugin:
     """A plugin whose options are checked and converted, but not wired yet."""
 
-    decl: PluginDecl
+    descriptor: AnyDescriptor
     place: FilePlace
     options: Mapping[str, JsonValue]  # without plugin_input and plugin_output
     inputs: tuple[NamedTable, ...]
@@ -115,45 +78,40 @@ class Plugin:
 
     @property
     def role(self) -> Role:
-        return self.decl.role
+        return self.descriptor.role
 
 
-def declared_names(role: Role) -> list[str]:
-    """The names of the plugins of a role that are built."""
-    return [decl.name for decl in _BY_ROLE[role].values()]
-
-
-def declaration(role: Role, name: str) -> PluginDecl | None:
-    """The declaration of a plugin; None when no such plugin is built."""
-    return _BY_ROLE[role].get(name.lower())
-
-
-def find_plugin(role: Role, name: str, place: FilePlace) -> PluginDecl:
-    """The declaration of a plugin. Raises `Problem`, which suggests the nearest name."""
-    decl = declaration(role, name)
-    if decl is not None:
-        return decl
-    built = ", ".join(declared_names(role))
-    if any(name.lower() == known.lower() for known in SEATUNNEL_PLUGINS[role]):
+def find_plugin(role: Role, name: str, place: FilePlace, *, here: str = "") -> AnyDescriptor:
+    """The descriptor of a plugin. Raises `Problem`, which suggests the nearest name, and says how a
+    missing package is installed. `here`: where it is missing, if that is not plain."""
+    known = catalog()
+    if (descriptor := known.find(role, name)) is not None:
+        return descriptor
+    if (obstacle := known.obstacle(role, name)) is not None:
+        raise Problem(place, obstacle)
+    if any(name.lower() == listed.lower() for listed in SEATUNNEL_PLUGINS[role]):
+        built = ", ".join(known.names(role))
         raise Problem(place, f"{role} {name} is not built yet; built so far: {built}")
     for other in ROLES:
-        if name.lower() in _BY_ROLE[other]:
-            raise Problem(place, f"{_BY_ROLE[other][name.lower()].name} is a {other}, not a {role}")
-    known = hint(name, declared_names(role), noun=f"{role}s")
-    raise Problem(place, f"there is no {role} {name!r}; {known}")
+        if (namesake := known.find(other, name)) is not None:
+            raise Problem(place, f"{namesake.name} is a {other}, not a {role}")
+    near = hint(name, known.names(role), noun=f"{role}s")
+    end = "" if near.endswith("?") else "."
+    missing = f"there is no {role} {name!r}{here}; {near}{end}"
+    raise Problem(place, f"{missing} {known.way_to_install()}")
 
 
-def read_plugin(block: PluginBlock, *, note: Note = ignore_note) -> Plugin:
+def read_plugin(block: PluginBlock, *, note: Note = ignore_note, here: str = "") -> Plugin:
     """The plugin with its options converted. Raises `Problem` at the first wrong option."""
-    decl = find_plugin(block.role, block.name, block.place)
-    given = given_options(decl.options, block.options, title=decl.title)
-    options = {_option_name(each): convert(each, title=decl.title) for each in given}
-    _check_options(decl, options, block.place)
-    note_idle(decl.options, given, title=decl.title, note=note)
+    descriptor = find_plugin(block.role, block.name, block.place, here=here)
+    given = given_options(descriptor.options, block.options, title=descriptor.title)
+    options = {_option_name(each): convert(each, title=descriptor.title) for each in given}
+    _check_options(descriptor, options, block.place)
+    note_idle(descriptor.options, given, title=descriptor.title, note=note)
     nodes = {_option_name(each): each.node for each in given}
     inputs, output = options.pop("plugin_input", None), options.pop("plugin_output", None)
     return Plugin(
-        decl,
+        descriptor,
         block.place,
         options,
         _named_tables(inputs if isinstance(inputs, list) else [], nodes.get("plugin_input")),
@@ -169,15 +127,17 @@ def check_mode(plugin: Plugin, env: EnvSpec) -> None:
     does. Raises `Problem`."""
     if env.job_mode != "STREAMING":
         return
-    decl = plugin.decl
-    if not decl.streams:
+    descriptor = plugin.descriptor
+    if not descriptor.capabilities.unbounded:
         raise Problem(
             plugin.place,
-            f"{decl.title} reads what is there, once, and a streaming job does not end; set "
+            f"{descriptor.title} reads what is there, once, and a streaming job does not end; set "
             "job.mode = BATCH in env",
         )
-    if decl.streaming_flaw is not None and (flaw := decl.streaming_flaw(plugin.options)):
-        raise Problem(plugin.place, f"{decl.title}: {flaw}")
+    if descriptor.streaming_flaw is not None and (
+        flaw := descriptor.streaming_flaw(plugin.options)
+    ):
+        raise Problem(plugin.place, f"{descriptor.title}: {flaw}")
 
 
 def _option_name(given: GivenOption) -> str:
@@ -196,21 +156,25 @@ def _named_tables(tables: list[JsonValue], node: Node | None) -> tuple[NamedTabl
     return tuple(NamedTable(table, place) for table in seen)
 
 
-def _check_options(decl: PluginDecl, options: Mapping[str, JsonValue], place: FilePlace) -> None:
+def _check_options(
+    descriptor: AnyDescriptor, options: Mapping[str, JsonValue], place: FilePlace
+) -> None:
     """Check what must be given, what must be in order, and what does not go together."""
-    for option in decl.options.declared:
+    for option in descriptor.options.declared:
         if option.required and option.name not in options:
-            raise Problem(place, f"{decl.title} needs the option {option.name!r}: {option.doc}")
-    for group in decl.one_of:
+            raise Problem(
+                place, f"{descriptor.title} needs the option {option.name!r}: {option.doc}"
+            )
+    for group in descriptor.one_of:
         if not any(name in options for name in group):
             names = " or ".join(map(repr, group))
-            raise Problem(place, f"{decl.title} needs the option {names}")
+            raise Problem(place, f"{descriptor.title} needs the option {names}")
     for low in (name for name in options if name.endswith(".min")):
         high = low.removesuffix("min") + "max"
         if _number(options[low]) > _number(options.get(high)):
-            raise Problem(place, f"option {low!r} of {decl.title} is above {high!r}")
-    if decl.flaw is not None and (flaw := decl.flaw(options)):
-        raise Problem(place, f"{decl.title}: {flaw}")
+            raise Problem(place, f"option {low!r} of {descriptor.title} is above {high!r}")
+    if descriptor.flaw is not None and (flaw := descriptor.flaw(options)):
+        raise Problem(place, f"{descriptor.title}: {flaw}")
 
 
 def _number(value: JsonValue) -> float:

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 
 from headrace.errors import BadSetting
 from headrace.jobfile.hocon import Document, concatenate
-from headrace.jobfile.registry import declaration
-from headrace.jobfile.syntax_tree import (
+from headrace.model.text import nearest, storing_flaw
+from headrace.plugins.catalog import catalog
+from headrace.plugins.syntax_tree import (
     NESTING_MAX,
     RESERVED,
     VARIABLE,
@@ -31,7 +32,6 @@ from headrace.jobfile.syntax_tree import (
     Scalar,
     UnsetVariable,
 )
-from headrace.model.text import nearest, storing_flaw
 
 REFERENCE_DEPTH_MAX = 32  # of references to references
 COPIED_NODES_MAX = 100_000  # nodes that references repeat
@@ -109,10 +109,10 @@ class Resolver:
     def options(self, plugin: PluginBlock, name: str) -> Object:
         """The options of a plugin. An option keeps its placeholders, unless -i or the document
         gives them a value."""
-        result, decl = Object(plugin.options.place), declaration(plugin.role, name)
+        result, descriptor = Object(plugin.options.place), catalog().find(plugin.role, name)
         self._descend(result.place)
         for key, place, member in plugin.options.walk():
-            option = decl.options.find(key) if decl is not None else None
+            option = descriptor.options.find(key) if descriptor is not None else None
             self._is_placeholder = option.replaces if option is not None else _no_placeholder
             value = self.resolve(member)
             self._is_placeholder = _no_placeholder

@@ -5,9 +5,10 @@ its attempt number rises. The pair (task, attempt) is the claim, and it is also 
 every report carries it, and a report of an older attempt changes nothing (C1).
 
 An order is what a task was planned with, and is judged by; it is stored with the task, and read by
-coordinators only. What a worker is told is the payload of its assignment, which is built from the
-store at the moment it is sent. A field of an order that an older program did not write has its
-default; one that only a newer program knows is ignored.
+coordinators only. Those of tables are in protocol/task_types.py. What a worker is told is the
+payload of its assignment, which is built from the store at the moment it is sent. A field of an
+order that an older program did not write has its default; one that only a newer program knows is
+ignored.
 """
 
 from __future__ import annotations
@@ -52,6 +53,15 @@ class TaskKind(StrEnum):
     NOOP = "NOOP"  # do nothing: to measure what the protocol itself costs
 
 
+class RetryRule(StrEnum):
+    """When a task is tried again after an attempt without success."""
+
+    AS_ORDERED = "AS_ORDERED"  # as often as its order says, unless its worker knows better
+    # With back-off for a quarter of an hour: while it fails, rows may lie staged and unseen.
+    ALWAYS = "ALWAYS"  # whatever its worker says
+    UNLESS_REFUSED = "UNLESS_REFUSED"  # unless its worker knows that no other try can succeed
+
+
 class FailureCause(StrEnum):
     """Why an attempt ended without success; recorded by whoever decides that it did."""
 
@@ -78,12 +88,7 @@ POISON_WORKERS = 3  # an epoch that ran on so many workers as each was lost is n
 ASSIGNED = frozenset({S.SCHEDULED, S.ACKED})
 ENDED = frozenset({S.SUCCESS, S.FAILED, S.CANCELED})
 OF_JOBS = frozenset({TaskKind.PIPELINE, TaskKind.SETTLE, TaskKind.FORGET})
-OF_TABLES = frozenset(
-    {
-        *(TaskKind.DISCOVER, TaskKind.EVALUATE, TaskKind.PLAN),
-        *(TaskKind.REWRITE, TaskKind.COMMIT, TaskKind.DISCARD),
-    }
-)
+OF_TABLES = frozenset(TaskKind) - OF_JOBS - {TaskKind.NOOP}
 
 TRANSITIONS: Mapping[TaskStatus, frozenset[TaskStatus]] = {
     # FAILED: no worker took it in time. SUCCESS is for those who held it.

@@ -4,8 +4,9 @@ Values only; the contract is in docs/reference/protocol.md. A worker reports wha
 has finished and how far it got; the answer says what it should hold, what to stop and what is
 acknowledged. Every message is idempotent: sending it twice changes nothing.
 
-Unknown fields are ignored, so that a newer side may add some; a change that an older side would
-misunderstand raises `PROTOCOL_VERSION`.
+Unknown fields are ignored, so that a newer side may add some. A change that an older side would
+misunderstand raises `PROTOCOL_VERSION`, and `versions.py` says since when each part exists. A
+program speaks its own version and the one before; each message says which of them it is in.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from headrace.model.jobs.spec import EnvSpec, PipelineSpec
 from headrace.model.task import Claim, FailureCause, Lane, TaskKind
 from headrace.model.text import Text
 
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
+UNSAID_VERSION = 4  # of whoever does not say it: the last version that did not negotiate
 REPORTS_PER_SYNC_MAX = 200
 REPORT_BYTES_PER_SYNC_MAX = 8_000_000  # of all reports; half of what a coordinator accepts
 LINES_PER_SYNC_MAX = 200
 LINE_CHARS_MAX = 2000
 COUNT_MAX = 2**53  # the largest whole number that every JSON reader represents exactly
+PLUGINS_MAX = 1000  # of a worker
 PAYLOAD_BYTES_MAX = 4_000_000  # a plan or all handles; larger ones belong in a file at the target
 
 Json = dict[str, JsonValue]
@@ -37,10 +40,24 @@ class Message(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Register(Message):
-    """A worker introduces itself."""
+class Spoken(Message):
+    """What a worker says, in the version that it says it in."""
 
     protocol: int = PROTOCOL_VERSION
+
+
+class PluginVersion(Message):
+    """A plug-in that a worker has."""
+
+    role: Text  # source, transform or sink
+    name: Text  # as its descriptor writes it
+    version: Text = ""  # of the package that brings it
+    digest: Text = ""  # of its descriptor: the same digest means the same options
+
+
+class Register(Spoken):
+    """A worker introduces itself."""
+
     worker: Text  # its id; a new one for each process
     group: Text
     slots: Annotated[int, Field(ge=1, le=THREADS_MAX)]
@@ -54,6 +71,8 @@ class Register(Message):
     resource: Text | None = None
     launch: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
     memory_mb: Annotated[int, Field(ge=0, le=COUNT_MAX)] = 0
+    # None: it speaks version 4, and has the plug-ins that came with that.
+    plugins: Annotated[tuple[PluginVersion, ...], Field(max_length=PLUGINS_MAX)] | None = None
 
 
 class Registered(Message):
@@ -61,6 +80,7 @@ class Registered(Message):
 
     term: int
     heartbeat_timeout_ms: int
+    protocol: int = UNSAID_VERSION  # the newest that the leader speaks
 
 
 class Progress(Message):
@@ -139,8 +159,23 @@ class TaskEnded(Message):
     result: Json | None = None
 
 
+class TaskGivenBack(Message):
+    """Report: this worker can't run a task that was assigned to it, and nothing of it was begun.
+
+    It costs the task no attempt that counts, and another worker gets it.
+    """
+
+    kind: Literal["TASK_GIVEN_BACK"] = "TASK_GIVEN_BACK"
+    seq: int
+    claim: Claim
+    reason: Text
+    whole_kind: bool = False  # it can run no task of this kind; False: only not this one
+
+
+End = TaskEnded | TaskGivenBack
 Report = Annotated[
-    EpochPlanned | EpochPrepared | EpochCompleted | TaskEnded, Field(discriminator="kind")
+    EpochPlanned | EpochPrepared | EpochCompleted | TaskEnded | TaskGivenBack,
+    Field(discriminator="kind"),
 ]
 
 
@@ -164,10 +199,9 @@ class LastAnswerSeen(Message):
     number: int = 0
 
 
-class Sync(Message):
+class Sync(Spoken):
     """The heartbeat of a worker: all it holds, what it reports, and how much more it can take."""
 
-    protocol: int = PROTOCOL_VERSION
     worker: Text
     sync: int  # grows with each sync of this worker; a lower number is a request that arrived late
     seen: LastAnswerSeen = LastAnswerSeen()
@@ -179,11 +213,15 @@ class Sync(Message):
 
 
 class Assignment(Message):
-    """A task that the worker is to run."""
+    """A task that the worker is to run.
+
+    A kind or a lane that it does not know is kept as text: it gives the task back, and reads the
+    rest of the answer all the same.
+    """
 
     claim: Claim
-    kind: TaskKind
-    lane: Lane
+    kind: Annotated[TaskKind | Text, Field(union_mode="left_to_right")]
+    lane: Annotated[Lane | Text, Field(union_mode="left_to_right")]
     payload: Json
 
 
@@ -206,6 +244,7 @@ class Answer(Message):
     savepoint: tuple[Claim, ...] = ()  # finish open epochs, plan no more, end with SAVEPOINT
     acknowledged: tuple[Acknowledged, ...] = ()
     lines: int = 0  # log lines up to this number are recorded, and may be forgotten
+    protocol: int = UNSAID_VERSION  # the newest that the leader speaks
 
 
 class WaitEnd(Message):
@@ -214,12 +253,13 @@ class WaitEnd(Message):
     rung: bool
 
 
-class Goodbye(Message):
+class Goodbye(Spoken):
     """A worker stops cleanly: what it still holds is given to others at once.
 
     `cause`: how its JVM died, with all that it held; None: the JVM did not die.
     """
 
+    protocol: int = UNSAID_VERSION
     worker: Text
     cause: FailureCause | None = None
     reports: Annotated[tuple[Report, ...], Field(max_length=REPORTS_PER_SYNC_MAX)] = ()

@@ -7,12 +7,14 @@ their records from the planned snapshot, so a plan stays small enough to be rows
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, assert_never
 
 from pydantic import Field, JsonValue
 
 from headrace.model.jobs.epoch import COMMIT_DEADLINE_S
 from headrace.model.tables.evaluation import RuleUnit
+from headrace.model.tables.plan import Gain
+from headrace.model.tables.status import OptimizingType
 from headrace.protocol.messages import Json, Message
 
 TABLES_PER_EVALUATION_MAX = 50
@@ -37,6 +39,18 @@ Clocks = dict[str, Times]  # by `spec/path`
 # Default table properties by group, for tables where neither they nor their catalog set them. All
 # groups are sent, since only the table's own properties say which group it is in.
 GroupDefaults = dict[str, dict[str, str]]
+
+
+def type_name(kind: OptimizingType) -> TypeName:
+    """The type as the protocol writes it."""
+    match kind:
+        case OptimizingType.MINOR:
+            return "MINOR"
+        case OptimizingType.MAJOR:
+            return "MAJOR"
+        case OptimizingType.FULL:
+            return "FULL"
+    assert_never(kind)
 
 
 class CatalogSpec(Message):
@@ -204,16 +218,6 @@ class PlannedBin(Message):
     bytes: int
 
 
-class PlanGain(Message):
-    files_before: int
-    files_after: int
-    deletes_removed: int
-    bytes_before: int
-    bytes_after: int
-    bytes_read: int
-    benefit: float
-
-
 class Planned(Message):
     """The result of PLAN: what a process is to rewrite.
 
@@ -225,7 +229,7 @@ class Planned(Message):
     type: TypeName | None = None
     reason: str | None = None  # why there is nothing to do
     tasks: tuple[tuple[PlannedBin, ...], ...] = ()  # each is one rewrite task
-    gain: PlanGain | None = None
+    gain: Gain | None = None
     done: dict[str, TypeName] = Field(default_factory=dict[str, TypeName])  # by `spec/path`
     left: int = 0  # partitions with bins that are left for another process
     spent: int = 0  # the highest process number that is marked in the table itself

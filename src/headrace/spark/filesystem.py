@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, Protocol
 from pyspark.sql import SparkSession
 
 from headrace.errors import Refused
-from headrace.spark.jvm import JAVA_ERRORS, hadoop_configuration, java_classes, jvm
+from headrace.spark.jvm_bridge import JAVA_ERRORS, hadoop_configuration, java_classes, jvm
 
 MAKE_TRIES_MAX = 3  # to make a folder that somebody else prunes as empty
 NOTHING_TO_PRUNE = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.spark.jvm import jvm
+from headrace.spark.jvm_bridge import jvm
 
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _STATEMENTS = (f"{_LOGICAL}.Command", f"{_LOGICAL}.ParsedStatement")

@@ -1,14 +1,14 @@
-"""The registry of transforms: their Protocol, and which transform a plugin's name stands for."""
+"""The Protocol of transforms, and how the one that a plugin's name stands for is made."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Protocol
 
-from headrace.errors import Refused
+from pydantic import JsonValue
+
 from headrace.model.jobs.spec import PluginSpec
-from headrace.transforms.fields import FieldMapperTransform, FilterTransform
-from headrace.transforms.sql import SqlTransform
+from headrace.plugins.factory import make_plugin
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,38 +28,10 @@ class Transform(Protocol):
         ...
 
 
-class HasOptions(Protocol):
-    @property
-    def options(self) -> Mapping[str, Any]: ...
-
-
-def make_transform(spec: PluginSpec, setting: HasOptions) -> Transform:
-    """The transform that a plugin's name stands for. Raises `Refused`."""
-    make = _TRANSFORMS.get(spec.plugin.lower())
-    if make is None:
-        known = "FieldMapper, Filter, Sql"
-        raise Refused(f"this worker has no transform {spec.plugin!r}; known are {known}")
-    return make(spec.name, setting.options)
-
-
-def _field_mapper(name: str, options: Mapping[str, Any]) -> Transform:
-    return FieldMapperTransform(name, options.get("field_mapper") or {})
-
-
-def _filter(name: str, options: Mapping[str, Any]) -> Transform:
-    return FilterTransform(
-        name,
-        include=options.get("include_fields") or (),
-        exclude=options.get("exclude_fields") or (),
-    )
-
-
-def _sql(name: str, options: Mapping[str, Any]) -> Transform:
-    return SqlTransform(name, str(options.get("query") or ""))
-
-
-_TRANSFORMS: Mapping[str, Callable[[str, Mapping[str, Any]], Transform]] = {
-    "fieldmapper": _field_mapper,
-    "filter": _filter,
-    "sql": _sql,
-}
+def make_transform(
+    spec: PluginSpec, setting: object, *, secrets: Mapping[str, JsonValue]
+) -> Transform:
+    """The transform that a plugin's name stands for. Raises `Refused` when it is not installed
+    here, or refuses its options."""
+    transform: Transform = make_plugin("transform", spec, setting, secrets=secrets)
+    return transform

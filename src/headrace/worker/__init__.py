@@ -1,1 +1,1 @@
-"""The worker process: its host, its executions of tasks, the outbox and the warm Spark session."""
+"""The worker process: its sync loop, its executions, the outbox and the warm Spark session."""

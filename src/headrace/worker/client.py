@@ -2,16 +2,20 @@
 
 Only the leader answers a worker. Another coordinator answers with the address of the leader; one
 that does not answer is passed over. Nothing here waits or retries: one call is one try, and the
-host decides what follows. It goes on after Unavailable; after Refused it gives everything back and
-ends with the reason.
+sync loop decides what follows. It goes on after Unavailable; after Refused it gives everything
+back and ends with the reason.
 
 An error response names its kind, and the kind decides. Where the kind is missing or unknown here
 (an older or newer side, or a proxy), the HTTP status decides.
+
+Each message says which version of the protocol it is in, and is sent as that version has it. A
+coordinator that does not speak it says which ones it does: ProtocolRefused.
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -25,6 +29,7 @@ from headrace.errors import (
     CoordinatorUnavailable,
     Fenced,
     HeadraceError,
+    ProtocolRefused,
     Refused,
     SyncOvertaken,
     Unauthorized,
@@ -32,7 +37,17 @@ from headrace.errors import (
     error_of_kind,
 )
 from headrace.model.task import Lane
-from headrace.protocol.messages import Answer, Goodbye, Message, Register, Registered, Sync, WaitEnd
+from headrace.protocol.messages import (
+    Answer,
+    Goodbye,
+    Message,
+    Register,
+    Registered,
+    Spoken,
+    Sync,
+    WaitEnd,
+)
+from headrace.protocol.versions import SPOKEN, NotSaid, WireVersions
 
 CONNECT_TIMEOUT_S = 3.0
 ANSWER_TIMEOUT_S = 15.0
@@ -41,6 +56,8 @@ CONNECTIONS_REMEMBERED_MAX = 10  # the newest; one thread calls, so one of them 
 CONNECTED = frozenset({"connection.connect_tcp.complete", "connection.start_tls.complete"})
 # Not 404: a server without such a page is no coordinator, and the next address may be one.
 REFUSALS = frozenset({401, 403, 413, 415, 422})
+# How coordinators refused another version before protocol 5, when it had no kind of its own.
+_REFUSED_BEFORE_5 = re.compile(r"this coordinator speaks protocol version (\d{1,9}), the worker")
 
 M = TypeVar("M", bound=Message)
 
@@ -52,6 +69,7 @@ class _ErrorBody:
     message: str | None = None
     kind: str | None = None
     leader: str | None = None
+    spoken: tuple[int, int] | None = None  # the oldest and the newest version, if that is refused
 
     @classmethod
     def of(cls, answer: httpx2.Response) -> _ErrorBody:
@@ -61,7 +79,16 @@ class _ErrorBody:
         except (ValueError, KeyError, TypeError):  # not from a coordinator
             return cls()
         kind, leader = error.get("kind"), error.get("leader")
-        return cls(message, str(kind) if kind else None, str(leader) if leader else None)
+        spoken = _spoken_by(message, error.get("oldest"), error.get("newest"))
+        return cls(message, str(kind) if kind else None, str(leader) if leader else None, spoken)
+
+
+def _spoken_by(message: str, oldest: object, newest: object) -> tuple[int, int] | None:
+    if isinstance(oldest, int) and isinstance(newest, int):
+        return oldest, newest
+    if found := _REFUSED_BEFORE_5.search(message):
+        return int(found[1]), int(found[1])
+    return None
 
 
 class LeaderClient:
@@ -73,7 +100,10 @@ class LeaderClient:
         *,
         token: str | None,
         transport: httpx2.BaseTransport | None = None,
+        spoken: WireVersions | None = None,
     ) -> None:
+        """`spoken`: None for the versions that this program speaks."""
+        self._spoken = spoken or SPOKEN
         self._urls = [url.rstrip("/") for url in urls]
         self._shows_token = token is not None
         self._at = self._urls[0]
@@ -128,11 +158,15 @@ class LeaderClient:
         )
         return self._read(answer, WaitEnd).rung
 
-    def _post(self, verb: str, message: Message, kind: type[M], **more: Any) -> M:
+    def _post(self, verb: str, message: Spoken, kind: type[M], **more: Any) -> M:
+        try:
+            content = self._spoken.said(message, message.protocol)
+        except NotSaid as error:
+            raise Refused(f"{self._at} speaks protocol {message.protocol}, and {error}") from error
         answer = self._try(
             "POST",
             verb,
-            content=message.model_dump_json(),
+            content=content,
             headers={"Content-Type": "application/json"},
             **more,
         )
@@ -164,12 +198,14 @@ class LeaderClient:
                 self._connections.append(connection)
 
     def _error_of(self, answer: httpx2.Response) -> HeadraceError:
-        """The error that the host acts on. Whatever may pass is CoordinatorUnavailable."""
+        """The error that the sync loop acts on. Whatever may pass is CoordinatorUnavailable."""
         body = _ErrorBody.of(answer)
         message = f"{self._at}: {body.message or f'HTTP {answer.status_code}'}"
         error = error_of_kind(body.kind or "", message)
         if isinstance(error, SyncOvertaken):
             return CoordinatorUnavailable(message)  # it leads: stay with it
+        if answer.status_code in REFUSALS and body.spoken is not None:
+            return ProtocolRefused(message, oldest=body.spoken[0], newest=body.spoken[1])
         if isinstance(error, Fenced | Unavailable) or answer.status_code not in REFUSALS:
             return self._follow(body.leader, message)
         if answer.status_code == 401 and not isinstance(error, Unauthorized):

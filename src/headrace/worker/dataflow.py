@@ -14,6 +14,7 @@ import logging
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from pydantic import JsonValue
@@ -62,8 +63,10 @@ class PlannedEpoch:
 class EpochPlanner:
     """Plans the epochs of a pipeline one after the other, from where the last plan ends."""
 
-    def __init__(self, sources: Sequence[Source], restore: Restore, clock: Clock) -> None:
-        self._sources, self._clock = sources, clock
+    def __init__(
+        self, sources: Sequence[Source], restore: Restore, session: SparkSession, clock: Clock
+    ) -> None:
+        self._sources, self._session, self._clock = sources, session, clock
         self._positions: dict[str, JsonValue] = dict(restore.positions)
         self._ready = set(restore.ready)
         self.epoch = max(restore.epoch, restore.highest)  # the last one planned
@@ -83,7 +86,8 @@ class EpochPlanner:
         for source in self._sources:
             if source.name not in self._ready:
                 position = self._positions.get(source.name)
-                if (part := source.plan(position, rows_max=rows_max)) is not None:
+                part = source.plan(self._session, position, rows_max=rows_max)
+                if part is not None:
                     slices[source.name] = part
         return self.resume(self.epoch + 1, EpochPlan(slices=slices, now_ms=self._clock.wall_ms()))
 
@@ -143,10 +147,13 @@ class Dataflow:
         self._spec, self._session, self._counting = spec, session, counting
         self._sources, self._transforms = sources, transforms
         self._shared = len(spec.sinks) > 1
-        self._filtered = _filtered_tables(spec, transforms)
         self._uncounted: set[str] = set()  # sources whose count never came, not waited for again
         self._known: dict[str, int] = {}  # rows by source name, in the current epoch
         self._counts: dict[str, CountedFrame] = {}
+
+    @cached_property
+    def _filtered(self) -> set[str]:
+        return _filtered_tables(self._spec, self._transforms)
 
     @contextmanager
     def frames_of(self, plan: EpochPlan) -> Generator[Mapping[str, DataFrame]]:

@@ -17,6 +17,7 @@ from headrace.protocol.messages import (
     PAYLOAD_BYTES_MAX,
     REPORT_BYTES_PER_SYNC_MAX,
     Assignment,
+    End,
     EpochCompleted,
     EpochPlan,
     EpochPlanned,
@@ -25,6 +26,7 @@ from headrace.protocol.messages import (
     Progress,
     Report,
     TaskEnded,
+    TaskGivenBack,
 )
 from headrace.seams import seam
 from headrace.spark.errors import error_text, ran_out_of_memory
@@ -49,14 +51,25 @@ class ExecutionStopped(Exception):
     """The execution is to stop. This exception never leaves the worker."""
 
 
+class NotForThisWorker(Exception):
+    """This worker can't run a task that was assigned to it, and has begun nothing of it. The task
+    is given back with this reason, and is another worker's. `whole_kind`: no task of its kind can
+    be run here."""
+
+    def __init__(self, reason: str, *, whole_kind: bool = False) -> None:
+        self.whole_kind = whole_kind
+        super().__init__(reason)
+
+
 class Run(Protocol):
-    """What a kind of task does. Returns the result that is reported with its end."""
+    """What a kind of task does. Returns the result that is reported with its end. Raises
+    NotForThisWorker before it has any effect, or not at all."""
 
     def __call__(self, execution: Execution) -> Mapping[str, Any] | None: ...
 
 
 class Execution:
-    """An attempt of a task, made by the host when it is assigned; `run` does the work."""
+    """An attempt of a task, made by the sync loop when it is assigned; `run` does the work."""
 
     def __init__(
         self,
@@ -232,19 +245,21 @@ class Execution:
             end = self._ended("FAILED", error=f"its end could not be told: {kind}; see its log")
         self._end(end)
 
-    def _end(self, end: TaskEnded) -> None:
+    def _end(self, end: End) -> None:
         try:
             if not self._silent:
                 self._outbox.post(lambda seq: end.model_copy(update={"seq": seq}))
         finally:
             self.ended.set()
 
-    def _outcome(self) -> TaskEnded:
+    def _outcome(self) -> End:
         try:
             self._wait_for_older()
             result = self._run(self)
         except ExecutionStopped:
             return self._ended("CANCELED")
+        except NotForThisWorker as error:
+            return self._given_back(error)
         except Exception as error:  # noqa: BLE001  reported, whatever it is
             if self.stopping:  # a cancelled Spark job may raise anything
                 return self._ended("CANCELED")
@@ -252,6 +267,11 @@ class Execution:
         outcome = "SAVEPOINT" if self.saved else "SUCCESS"
         end = self._ended(outcome, result=dict(result) if result is not None else None)
         return self._failure_if_too_large(end) or end
+
+    def _given_back(self, error: NotForThisWorker) -> TaskGivenBack:
+        log.warning("task given back", extra={"execution": self.id, "reason": str(error)})
+        reason = shortened(str(error), ERROR_CHARACTERS_MAX)
+        return TaskGivenBack(seq=0, claim=self.claim, reason=reason, whole_kind=error.whole_kind)
 
     def _failure_if_too_large(self, end: TaskEnded) -> TaskEnded | None:
         """A failure instead of an end that no coordinator accepts, which every worker of this home
@@ -267,7 +287,7 @@ class Execution:
         )
 
     def _wait_for_older(self) -> None:
-        """Wait for the older attempts; the host cancels their jobs until they have ended."""
+        """Wait for the older attempts; the sync loop cancels their jobs until they have ended."""
         for older in self._after:
             while not older.ended.wait(STOP_CHECK_INTERVAL_S):
                 self.check()
@@ -289,7 +309,7 @@ class Execution:
         return self._ended("FAILED", error=text, retry=not refused, cause=cause)
 
     def _jvm_failure(self, error: Exception) -> FailureCause | None:
-        """What ended the JVM, if it died. It asks the JVM, so the host's thread never calls it."""
+        """What ended the JVM, if it died. It asks the JVM, so the sync loop never calls it."""
         if (death := self._died_of()) is not None:
             return death
         return FailureCause.OUT_OF_MEMORY if ran_out_of_memory(error) else None
@@ -304,7 +324,7 @@ def _is_worth_logging(report: Report) -> bool:
             return bool(report.handles)
         case EpochCompleted():
             return bool(report.commits or report.rows_in)
-        case EpochPlanned() | TaskEnded():
+        case EpochPlanned() | TaskEnded() | TaskGivenBack():
             return True
     assert_never(report)
 

@@ -70,8 +70,8 @@ class JvmMonitor:
         return self.death
 
     def _record_death(self) -> None:
-        """Note what the JVM died of, and stop the host before any execution reports its failure:
-        this worker must get no more tasks."""
+        """Note what the JVM died of, and stop the sync loop before any execution reports its
+        failure: this worker must get no more tasks."""
         with self._death_lock:
             # Another thread was first, or the JVM is being stopped on purpose.
             if self.death is not None or self._over.is_set():

@@ -3,7 +3,7 @@
 Reports are kept until a leader has acknowledged them, whoever leads by then. The end of a task is
 also kept on disk: if a worker died before its report was delivered, others would repeat finished
 work. The next worker with the same home reports the end instead. Reports within an execution die
-with it, and need no file.
+with it, and need no file; nor does that of a task that was given back, of which nothing was begun.
 
 `JobLog` keeps what is logged about a job on this worker. A log record belongs to a job when it is
 made in a thread that works for one of its executions, or when it names the execution. Lines travel
@@ -39,9 +39,11 @@ from headrace.protocol.messages import (
     REPORT_BYTES_PER_SYNC_MAX,
     Acknowledged,
     Assignment,
+    End,
     LogLine,
     Report,
     TaskEnded,
+    TaskGivenBack,
 )
 from headrace.seams import seam
 from headrace.worker.scratch import exclusive_access, try_lock_folder
@@ -95,7 +97,7 @@ class Outbox:
         self._folder, self._wake = folder, posted
         self._lock = threading.Lock()
         self._pending: dict[int, Posted] = {}
-        self._ends: OrderedDict[Claim, TaskEnded] = OrderedDict()
+        self._ends: OrderedDict[Claim, End] = OrderedDict()
         self._seq = 0
         folder.parent.mkdir(parents=True, exist_ok=True)
         with exclusive_access(folder.parent):
@@ -118,10 +120,12 @@ class Outbox:
                 posted.kept = self._keep(posted.report)
                 self._remember(posted.report)
                 seam("end kept")
+            elif isinstance(posted.report, TaskGivenBack):
+                self._remember(posted.report)
         self._wake()
         return posted
 
-    def _remember(self, end: TaskEnded) -> None:
+    def _remember(self, end: End) -> None:
         self._ends[end.claim] = end
         while len(self._ends) > ENDS_REMEMBERED_MAX:
             self._ends.popitem(last=False)
@@ -177,7 +181,7 @@ class Outbox:
         """Executions whose end no leader has acknowledged."""
         with self._lock:
             reports = [posted.report for posted in self._pending.values()]
-        return [report.claim for report in reports if isinstance(report, TaskEnded)]
+        return [report.claim for report in reports if isinstance(report, End)]
 
     def acknowledge(self, answers: Sequence[Acknowledged]) -> None:
         for answer in answers:

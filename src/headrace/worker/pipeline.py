@@ -42,6 +42,7 @@ from headrace.worker.dataflow import Dataflow, EpochPlanner, PlannedEpoch, RowCo
 from headrace.worker.execution import RUNNING, Execution
 from headrace.worker.outbox import STOP_CHECK_INTERVAL_S, Posted
 from headrace.worker.sinks import SinkGroup, rows_of
+from headrace.worker.sources import SourceGroup
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -80,7 +81,8 @@ class Pipeline:
     ) -> None:
         self._execution, self._restore, self._clock = execution, payload.restore, clock
         self._since = execution.since or now(clock)  # for epochs that were left open
-        self._planner = EpochPlanner(plugins.sources, payload.restore, clock)
+        self._planner = EpochPlanner(plugins.sources, payload.restore, session, clock)
+        self._sources = SourceGroup(plugins.sources, session, execution)
         self._sizer = EpochSizer(payload.env, clock)
         self._dataflow = Dataflow(
             payload.pipeline, plugins.sources, plugins.transforms, session, plugins.counting
@@ -116,8 +118,15 @@ class Pipeline:
             raise
         finally:
             self._commit_thread.end()
+            self._close()
+
+    def _close(self) -> None:
+        self._sources.close()
+        self._sinks.close()
 
     def _run(self) -> None:
+        # The owner of the last completed epoch may have died before it told its sources.
+        self._sources.tell_restored(self._restore.positions)
         if self._restore.epoch > 0:
             self._sinks.sweep(self._restore.epoch, {})  # its owner may have died before it swept
         left_open = [self._planner.resume(left.epoch, left.plan) for left in self._restore.open]
@@ -138,13 +147,21 @@ class Pipeline:
         self._commit_thread.join()
         self._execution.set_progress("completed", epoch=self._planner.epoch, rows=self._rows)
         self._sinks.sweep_again()
+        self._sources.tell_again()
         if self._planner.over:
-            self._sinks.close()
+            self._sinks.finish()
         else:
             self._execution.saved = True
 
     def settle(self) -> Json:
         """Commit the epochs that an ended execution left prepared; abort those it left planned."""
+        try:
+            return self._settle()
+        finally:
+            self._close()
+
+    def _settle(self) -> Json:
+        self._sources.tell_restored(self._restore.positions)
         self._observe_targets()
         completed: list[EpochCompleted] = []
         aborted: list[int] = []
@@ -153,6 +170,7 @@ class Pipeline:
             if left.status is EpochStatus.PREPARED:
                 done = self._sinks.commit(work, left.handles or {}, self._since)
                 self._sinks.sweep(left.epoch, left.handles or {})
+                self._sources.tell_committed(work.plan, left.handles or {})
                 completed.append(done)
             else:
                 if not aborted:
@@ -254,6 +272,7 @@ class Pipeline:
             with self._dataflow.frames_of(work.plan) as frames:
                 handles = self._sinks.stage(work.epoch, frames)
                 read = self._dataflow.rows_read()
+                handles |= self._sources.learned(work.plan)
             self._written = True
         else:
             handles = {}
@@ -289,6 +308,7 @@ class Pipeline:
             if handles:
                 alone = work.epoch not in self._inherited
                 self._sinks.sweep(work.epoch, handles, alone=alone)
+            self._sources.tell_committed(work.plan, handles)
 
 
 def writes_what_it_reads(pipeline: PipelineSpec, transforms: Sequence[Transform]) -> bool:

@@ -1,48 +1,40 @@
 """The runners: every kind of task, run on this worker's warm session in a Spark session of its own.
 
-`Runner` runs the tasks of jobs, `TableRunner` those of lake tables. `settings_for` makes the
-setting that a plugin is made with: its options, with defaults filled in and secrets put back.
+`Runner` runs the tasks of jobs, `TableRunner` those of lake tables, as their registry has them.
+`settings_for` makes the setting that a plugin is made with.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from headrace.clock import Clock
-from headrace.connectors.connector import Setting
+from headrace.connectors.connector import Setting, Source
 from headrace.connectors.registry import make_sink, make_source
-from headrace.jobfile.spec_checks import resolved_options
+from headrace.errors import UnknownTaskKind
+from headrace.lake.table_format import AnyTableFormat
 from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, EpochAt
 from headrace.model.jobs.spec import PluginSpec
-from headrace.protocol.messages import ForgetPayload, Message, PipelinePayload
-from headrace.protocol.tables import (
-    CommitPayload,
-    DiscardPayload,
-    DiscoverPayload,
-    EvaluatePayload,
-    OfCatalog,
-    PlanPayload,
-    RewritePayload,
-)
-from headrace.spark.jvm import JAVA_ERRORS, translated_errors
-from headrace.spark.progress import SparkRowCounter
+from headrace.model.task import TaskKind
+from headrace.plugins.catalog import catalog
+from headrace.plugins.secrets import lacks_secrets
+from headrace.protocol.messages import ForgetPayload, PipelinePayload
+from headrace.spark.jvm_bridge import translated_errors
+from headrace.spark.row_counts import SparkRowCounter
 from headrace.transforms.registry import make_transform
-from headrace.worker.execution import Execution
+from headrace.worker.execution import Execution, Run
 from headrace.worker.pipeline import Pipeline, Plugins
-from headrace.worker.sinks import check_forgettable, failure_of
-from headrace.worker.tables.catalogs import TableWork, config_of, discover, explained
-from headrace.worker.tables.evaluation import evaluate_tables, plan_table
-from headrace.worker.tables.rewrite import commit_process, discard_process, rewrite_bins
+from headrace.worker.sinks import check_forgettable, close_sink, failure_of
+from headrace.worker.tables.catalogs import TableWork, explained
+from headrace.worker.tables.registry import FORMATS, TABLE_RUNS, AnyTableRun, config_of, format_of
 from headrace.worker.warm_session import WarmSpark, task_session
 
 log = logging.getLogger(__name__)
-
-Role = Literal["source", "transform", "sink"]
-P = TypeVar("P", bound=OfCatalog)
 
 
 class Runner:
@@ -50,6 +42,14 @@ class Runner:
 
     def __init__(self, spark: WarmSpark, clock: Clock, *, warehouse: str) -> None:
         self._spark, self._clock, self._warehouse = spark, clock, warehouse
+
+    def runs(self) -> Mapping[TaskKind, Run]:
+        return {
+            TaskKind.PIPELINE: self.pipeline,
+            TaskKind.SETTLE: self.settle,
+            TaskKind.FORGET: self.forget,
+            TaskKind.NOOP: self.noop,
+        }
 
     def pipeline(self, execution: Execution) -> Mapping[str, Any] | None:
         with task_session(self._spark, execution.id) as session, translated_errors(session):
@@ -91,12 +91,15 @@ class Runner:
         plugin: PluginSpec,
     ) -> None:
         setting = settings_for(
-            plugin, "sink", payload, pipeline=pipeline, warehouse=self._warehouse
+            plugin, payload, pipeline=pipeline, warehouse=self._warehouse, clock=self._clock
         )
         at = EpochAt(payload.incarnation, pipeline, payload.up_to, execution.id)
-        sink = make_sink(plugin, setting)
-        check_forgettable(sink, session, at, payload.completed)
-        sink.forget(session, at, owners=payload.owners)
+        sink = make_sink(plugin, setting, secrets=payload.secrets)
+        try:
+            check_forgettable(sink, session, at, payload.completed)
+            sink.forget(session, at, owners=payload.owners)
+        finally:
+            close_sink(sink, execution.id)
 
     def noop(self, execution: Execution) -> Mapping[str, Any] | None:
         execution.set_progress("done")
@@ -106,32 +109,47 @@ class Runner:
         self, execution: Execution, session: SparkSession, *, settles: bool = False
     ) -> Pipeline:
         payload = PipelinePayload.model_validate(execution.assignment.payload)
-        plugins = self._plugins(execution, payload, settles=settles)
+        plugins = self.plugins_of(execution, payload, settles=settles)
         return Pipeline(execution, payload, plugins, session, self._clock)
 
-    def _plugins(self, execution: Execution, payload: PipelinePayload, *, settles: bool) -> Plugins:
-        """`settles`: nothing is read, and the secrets of the sources were deleted at the end of the
-        job."""
-        spec = payload.pipeline
+    def plugins_of(
+        self, execution: Execution, payload: PipelinePayload, *, settles: bool
+    ) -> Plugins:
+        """What the pipeline is made of. `settles`: nothing is read, and sources are only told of
+        commits; one that can't be made is left out, as when its secrets went with the job."""
+        spec, secrets = payload.pipeline, payload.secrets
         planned_tables: dict[Hashable, Any] = {}
 
-        def setting(plugin: PluginSpec, role: Role) -> Setting:
+        def setting(plugin: PluginSpec) -> Setting:
             return settings_for(
                 plugin,
-                role,
                 payload,
                 pipeline=spec.number,
                 warehouse=self._warehouse,
-                idle=settles and role != "sink",
+                clock=self._clock,
                 planned_tables=planned_tables,
             )
 
+        def source(plugin: PluginSpec) -> Source | None:
+            try:
+                known = catalog().find("source", plugin.plugin)
+                if settles and lacks_secrets(plugin, known, secrets):
+                    return None
+                return make_source(plugin, setting(plugin), secrets=secrets)
+            except Exception as error:
+                if not settles:
+                    raise
+                facts = {"execution": execution.id, "source": plugin.name, "reason": str(error)}
+                log.warning("source not told of commits", extra=facts)
+                return None
+
         return Plugins(
-            sources=[make_source(plugin, setting(plugin, "source")) for plugin in spec.sources],
+            sources=[made for plugin in spec.sources if (made := source(plugin)) is not None],
             transforms=[
-                make_transform(plugin, setting(plugin, "transform")) for plugin in spec.transforms
+                make_transform(plugin, setting(plugin), secrets=secrets)
+                for plugin in (() if settles else spec.transforms)
             ],
-            sinks=[make_sink(plugin, setting(plugin, "sink")) for plugin in spec.sinks],
+            sinks=[make_sink(plugin, setting(plugin), secrets=secrets) for plugin in spec.sinks],
             counting=SparkRowCounter(execution.id),
         )
 
@@ -139,57 +157,55 @@ class Runner:
 class TableRunner:
     """Runs the tasks of lake tables on this worker."""
 
-    def __init__(self, spark: WarmSpark, clock: Clock, *, warehouse: str) -> None:
-        self._spark, self._clock, self._warehouse = spark, clock, warehouse
+    def __init__(
+        self,
+        sessions: Callable[[str], AbstractContextManager[SparkSession]],
+        clock: Clock,
+        *,
+        warehouse: str,
+        formats: Sequence[AnyTableFormat] = FORMATS,
+        tasks: Sequence[AnyTableRun] = TABLE_RUNS,
+    ) -> None:
+        """`sessions`: the Spark session of an execution, by its id."""
+        self._sessions, self._clock = sessions, clock
+        self._warehouse, self._formats = warehouse, formats
+        self._tasks: Mapping[str, AnyTableRun] = {each.type.kind: each for each in tasks}
 
-    def discover(self, execution: Execution) -> Mapping[str, Any] | None:
-        return self._run(execution, DiscoverPayload, discover)
+    def runs(self) -> Mapping[TaskKind, Run]:
+        return {each.type.kind: self.run for each in self._tasks.values()}
 
-    def evaluate(self, execution: Execution) -> Mapping[str, Any] | None:
-        return self._run(execution, EvaluatePayload, evaluate_tables)
-
-    def plan(self, execution: Execution) -> Mapping[str, Any] | None:
-        return self._run(execution, PlanPayload, plan_table)
-
-    def rewrite(self, execution: Execution) -> Mapping[str, Any] | None:
-        return self._run(execution, RewritePayload, rewrite_bins)
-
-    def commit(self, execution: Execution) -> Mapping[str, Any] | None:
-        return self._run(execution, CommitPayload, commit_process)
-
-    def discard(self, execution: Execution) -> Mapping[str, Any] | None:
-        return self._run(execution, DiscardPayload, discard_process)
-
-    def _run(
-        self, execution: Execution, kind: type[P], task: Callable[[TableWork, P], Message]
-    ) -> Mapping[str, Any]:
-        payload = kind.model_validate(execution.assignment.payload)
-        catalog = config_of(payload, self._warehouse)
-        with task_session(self._spark, execution.id) as session:
+    def run(self, execution: Execution) -> Mapping[str, Any]:
+        """Run a task of any kind that the registry has; `UnknownTaskKind` for others."""
+        kind = execution.assignment.kind
+        task = self._tasks.get(kind)
+        if task is None:
+            raise UnknownTaskKind(kind)
+        payload = task.type.payload.model_validate(execution.assignment.payload)
+        table_format = format_of(payload.catalog, self._formats)
+        catalog = config_of(payload, table_format, warehouse=self._warehouse)
+        with self._sessions(execution.id) as session:
+            work = TableWork(execution, session, self._clock, catalog, table_format)
             try:
-                done = task(TableWork(execution, session, self._clock, catalog), payload)
-            except JAVA_ERRORS as error:
+                done = task.run(work, payload)
+            except table_format.errors.types as error:
                 execution.check()  # a cancelled job may raise anything
-                step = execution.progress.step
-                raise explained(session, catalog, error, f"failed while {step}") from error
+                what = f"failed while {execution.progress.step}"
+                raise explained(work, error, what) from error
         return done.model_dump(mode="json")
 
 
 def settings_for(
     plugin: PluginSpec,
-    role: Role,
     payload: PipelinePayload | ForgetPayload,
     *,
     pipeline: int,
     warehouse: str,
-    idle: bool = False,
+    clock: Clock,
     planned_tables: dict[Hashable, Any] | None = None,
 ) -> Setting:
-    """`pipeline`: the number of the pipeline it belongs to. `idle`: the plugin will not be used, so
-    its secrets may be gone, and stay redacted. `planned_tables`: shared by all sinks of an
-    execution."""
-    options = resolved_options(plugin, role, None if idle else payload.secrets)
-    parallelism = options.get("parallelism") or payload.env.parallelism
+    """`pipeline`: the number of the pipeline it belongs to. `planned_tables`: shared by all sinks
+    of an execution."""
+    parallelism = plugin.options.get("parallelism") or payload.env.parallelism
     assert isinstance(parallelism, int)
     return Setting(
         job=payload.job,
@@ -200,10 +216,11 @@ def settings_for(
         warehouse=warehouse,
         checkpoint_interval_ms=payload.env.checkpoint_interval_ms,
         commit_deadline_s=_commit_deadline_s(payload),
-        options=options,
         has_committed=isinstance(payload, PipelinePayload)
         and plugin.name in payload.restore.written,
         planned_tables={} if planned_tables is None else planned_tables,
+        clock=clock,
+        log=logging.getLogger(f"headrace.connectors.{plugin.plugin}"),
     )
 
 

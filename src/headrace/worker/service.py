@@ -1,4 +1,4 @@
-"""The worker process: it starts the warm session and the host, and gives everything back.
+"""The worker process: it starts the warm session and the sync loop, and gives everything back.
 
 A worker that a container started is one launch of a resource. On the machine of its coordinator it
 claims its launch before anything else, and a second process of the same launch ends there.
@@ -11,23 +11,24 @@ import logging
 import signal
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from headrace.clock import SystemClock
 from headrace.config import Settings
+from headrace.containers.child_process import UNHURRIED
 from headrace.containers.launch_claims import WorkerLaunch
-from headrace.containers.process import UNHURRIED
 from headrace.model.ids import RandomIds
-from headrace.model.task import TaskKind
+from headrace.plugins.catalog import catalog
 from headrace.protocol.messages import Register
 from headrace.worker.client import LeaderClient
-from headrace.worker.host import Host, memory_mb, registration_of
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
 from headrace.worker.runner import Runner, TableRunner
 from headrace.worker.scratch import scratch
-from headrace.worker.warm_session import WarmSpark, start_spark
+from headrace.worker.sync_loop import SyncLoop, memory_mb, registration_of
+from headrace.worker.warm_session import WarmSpark, start_spark, task_session
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ def serve_worker(
     launch: WorkerLaunch | None = None,
 ) -> None:
     """Work until SIGTERM or SIGINT: the first one stops cleanly, the second one at once."""
+    catalog()  # now, and not in the midst of a later installation
     me, departure = RandomIds().new(), _Departure()
     with (
         scratch(settings.home, me) as folder,
@@ -71,12 +73,13 @@ def serve_worker(
             about_me = registration_of(
                 me, group, slots, spark.application, launch, memory_mb=memory_mb(conf)
             )
-            home = settings.home
-            host = _host(about_me, client, waits, spark, launch, home=home, warehouse=warehouse)
-            departure.begin_on_signals(host.stop)
+            loop = _sync_loop(
+                about_me, client, waits, spark, launch, home=settings.home, warehouse=warehouse
+            )
+            departure.begin_on_signals(loop.stop)
             log.info("worker works", extra={"worker": me, "group": group, "slots": slots})
-            with host.job_log.listening():
-                host.run()
+            with loop.job_log.listening():
+                loop.run()
 
 
 class _Departure:
@@ -115,7 +118,7 @@ def _stopping_at_exit(spark: WarmSpark, departure: _Departure) -> Generator[Warm
         spark.stop(within_s=departure.left_s)
 
 
-def _host(
+def _sync_loop(
     me: Register,
     client: LeaderClient,
     waits: LeaderClient,
@@ -124,27 +127,16 @@ def _host(
     *,
     home: Path,
     warehouse: str,
-) -> Host:
+) -> SyncLoop:
     clock = SystemClock()
     runner = Runner(spark, clock, warehouse=warehouse)
-    tables = TableRunner(spark, clock, warehouse=warehouse)
-    return Host(
+    tables = TableRunner(partial(task_session, spark), clock, warehouse=warehouse)
+    return SyncLoop(
         me,
         client,
         waits,
         lambda posted: Outbox(home / "outbox" / me.worker, posted=posted),
-        {
-            TaskKind.PIPELINE: runner.pipeline,
-            TaskKind.SETTLE: runner.settle,
-            TaskKind.FORGET: runner.forget,
-            TaskKind.NOOP: runner.noop,
-            TaskKind.DISCOVER: tables.discover,
-            TaskKind.EVALUATE: tables.evaluate,
-            TaskKind.PLAN: tables.plan,
-            TaskKind.REWRITE: tables.rewrite,
-            TaskKind.COMMIT: tables.commit,
-            TaskKind.DISCARD: tables.discard,
-        },
+        {**runner.runs(), **tables.runs()},
         Spark(
             alive=spark.alive,
             cancel=spark.cancel,

@@ -1,6 +1,7 @@
 """All sinks of a pipeline, driven together: an epoch is done when it is done in each of them.
 
-Handles are kept by the sink's name. A sink without a handle has nothing in this epoch.
+Handles are kept by the sink's name. A sink without a handle has nothing in this epoch. Beside them
+stands what sources learned (sources.py), under their names.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.connectors.connector import Committed, Mark, Sink
+from headrace.connectors.connector import Committed, Sink
 from headrace.errors import (
     HeadraceError,
     Refused,
@@ -17,6 +18,7 @@ from headrace.errors import (
     StoreOlderThanTargets,
     Unavailable,
 )
+from headrace.exactly_once.target import Mark
 from headrace.model.jobs.epoch import EpochAt, EpochStatus, Moment
 from headrace.protocol.messages import EpochCompleted, Json, PipelinePayload, Restore
 from headrace.worker.dataflow import PlannedEpoch, union
@@ -128,13 +130,12 @@ class SinkGroup:
     def _commit_each(self, epoch: int, handles: Json, since: Moment) -> Json:
         commits: Json = {}
         failed: dict[str, Exception] = {}
-        for sink in self._sinks:
-            if sink.name not in handles:
-                continue
+        staged = [sink for sink in self._sinks if sink.name in handles]
+        for sink in staged:
             try:
                 commits[sink.name] = dict(self._spend(sink, epoch, handles, since).facts)
             except Exception as error:
-                if len(handles) == 1 or self._execution.stopping:
+                if len(staged) == 1 or self._execution.stopping:
                     raise
                 log.exception("not committed", extra={"sink": sink.name, "epoch": epoch})
                 failed[sink.name] = error
@@ -196,10 +197,23 @@ class SinkGroup:
             for epoch, handles in unswept.items():
                 self.sweep(epoch, handles)
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Tell each sink that the pipeline is completed, and how many rows it was given."""
         for sink in self._sinks:
-            sink.close(self._written.get(sink.name, 0))
+            sink.finish(self._written.get(sink.name, 0))
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            close_sink(sink, self._execution.id)
+
+
+def close_sink(sink: Sink, execution: str) -> None:
+    """Close a sink; what it raises is logged, as all that matters is done by then."""
+    try:
+        sink.close()
+    except Exception:
+        facts = {"execution": execution, "sink": sink.name}
+        log.exception("sink not closed", extra=facts)
 
 
 def check_forgettable(

@@ -37,8 +37,8 @@ from headrace.lake.iceberg.catalogs import EMBEDDED, embedded_catalog, forget_ca
 from headrace.model.task import FailureCause
 from headrace.spark.errors import error_text
 from headrace.spark.installation import ClassDataArchive, archive_for, find_java, resolve_jars
-from headrace.spark.jvm import active, scala_context
-from headrace.spark.progress import rows_of_running_jobs, tasks_finished
+from headrace.spark.jvm_bridge import active, scala_context
+from headrace.spark.row_counts import rows_of_running_jobs, tasks_finished
 
 log = logging.getLogger(__name__)
 

@@ -31,6 +31,11 @@ WORKER = {
     "memory_mb": 2048,
     "drain_since_ms": None,
     "next": "works",
+    "protocol": 5,
+    "plugins": [
+        {"role": "source", "name": "FakeSource", "version": "0.1.0", "digest": "a"},
+        {"role": "sink", "name": "Kafka", "version": "2.3", "digest": "b"},
+    ],
 }
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.containers.child_process import LOG_BYTES_MAX, LocalProcess
 from headrace.containers.container import Exited, Running
-from headrace.containers.process import LOG_BYTES_MAX, LocalProcess
 from tests.cli.machine import environment, is_gone, wait_until
 
 # Starts a grandchild in a process group of its own, as Spark's Python daemons are.
@@ -98,7 +98,7 @@ PARENT = """
 import sys, signal
 from pathlib import Path
 from headrace.config import child_environment
-from headrace.containers.process import LocalProcess
+from headrace.containers.child_process import LocalProcess
 code = '''
 from headrace.cli.exits import end_with_parent
 end_with_parent(grace_s={grace_s})

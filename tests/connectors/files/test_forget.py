@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from headrace import seams
-from headrace.connectors.files.commit import FilesHandle, abort, commit, look
-from headrace.connectors.files.forget import forget, forget_strays
+from headrace.connectors.files.commit import FilesHandle
 from headrace.connectors.files.places import Places
-from headrace.errors import Refused, TokenSpent
-from headrace.model.jobs.epoch import STRAY_GRACE_S, EpochAt, SpentBy
+from headrace.errors import Refused
+from headrace.model.jobs.epoch import STRAY_GRACE_S, EpochAt
 from headrace.spark.filesystem import LocalFiles
+from tests.connectors.files.folder_target import abort, commit, forget, look
 from tests.connectors.files.test_commit import Crash, crash, of, shown, staged
 
 NOW_MS = 1_800_000_000_000
@@ -88,31 +88,6 @@ def test_renames_that_nobody_finished_are_finished_first(files: LocalFiles, root
     assert hidden(root) == []
 
 
-@pytest.mark.req("C2", "E6")
-def test_what_was_given_up_and_never_aborted_here_is_spent_before_it_is_deleted(
-    files: LocalFiles, root: Path
-) -> None:
-    """A restore gives up what was only planned, in the store alone."""
-    committed(files, places(1))
-    handle = staged(files, places(2))
-    seams.arm("before leftovers are deleted", crash)
-    with pytest.raises(Crash):
-        forget(files, places(2, "f.1"))
-    spent = look(files, places(2))
-    assert spent is not None
-    assert spent.by is SpentBy.ABORT
-    with pytest.raises(TokenSpent):
-        commit(files, places(2), handle)
-
-    seams.disarm_all()
-    forget(files, places(2, "f.1"))
-
-    assert hidden(root) == []
-    with pytest.raises(Refused, match="gone or damaged"):
-        commit(files, places(2), handle)
-    assert shown(files) == of("t1.1")
-
-
 @pytest.mark.req("C2")
 def test_epochs_above_are_left_as_they_are(files: LocalFiles, root: Path) -> None:
     """A restored run of the job commits and stages there."""
@@ -156,23 +131,6 @@ def test_manifests_are_there_until_all_that_was_staged_is_gone(files: LocalFiles
     assert look(files, places(1)) is None
 
 
-@pytest.mark.req("C5")
-def test_what_jobs_that_nobody_knows_left_goes_after_the_grace(
-    files: LocalFiles, root: Path
-) -> None:
-    theirs = places(1, incarnation=THEIRS)
-    committed(files, theirs)
-    staged(files, places(2, incarnation=THEIRS))
-    touch(root, STRAY_GRACE_S + 60)
-    committed(files, places(1))
-
-    forget_strays(files, {OURS}, now_ms=NOW_MS)
-
-    assert not any(THEIRS in path for path in hidden(root))
-    assert look(files, places(1)) is not None
-    assert shown(files) == sorted(of("t1.1") * 2)
-
-
 @pytest.mark.req("C5", "E6")
 def test_a_stray_is_left_while_its_owner_could_still_wake(files: LocalFiles, root: Path) -> None:
     handle = staged(files, places(1, incarnation=THEIRS))
@@ -181,7 +139,7 @@ def test_a_stray_is_left_while_its_owner_could_still_wake(files: LocalFiles, roo
     lately_s = NOW_MS / 1000 - STRAY_GRACE_S + 60
     os.utime(folder / "part-1", (lately_s, lately_s))
 
-    forget_strays(files, {OURS}, now_ms=NOW_MS)
+    forget(files, places(0), owners=(), now_ms=NOW_MS)
     assert not commit(files, places(1, incarnation=THEIRS), handle).already
 
 
@@ -190,7 +148,7 @@ def test_what_an_owner_has_is_no_stray_however_old(files: LocalFiles, root: Path
     handle = staged(files, places(1, incarnation=THEIRS))
     touch(root, STRAY_GRACE_S * 100)
 
-    forget_strays(files, {OURS, THEIRS}, now_ms=NOW_MS)
+    forget(files, places(0), owners={THEIRS}, now_ms=NOW_MS)
 
     assert not commit(files, places(1, incarnation=THEIRS), handle).already
 
@@ -207,7 +165,7 @@ def test_a_stray_that_was_committed_and_not_renamed_is_finished(
     seams.disarm_all()
     touch(root, STRAY_GRACE_S + 60)
 
-    forget_strays(files, {OURS}, now_ms=NOW_MS)
+    forget(files, places(0), owners=(), now_ms=NOW_MS)
 
     assert shown(files) == of("t1.1")
     assert hidden(root) == []
@@ -219,7 +177,7 @@ def test_foreign_things_in_the_hidden_folder_are_left(files: LocalFiles, root: P
     (root / "_headrace" / "file.txt").write_text("keep")
     touch(root, STRAY_GRACE_S + 60)
 
-    forget_strays(files, {OURS}, now_ms=NOW_MS)
+    forget(files, places(0), owners=(), now_ms=NOW_MS)
 
     assert (root / "_headrace" / "notes" / "mine.txt").read_text() == "keep"
     assert (root / "_headrace" / "file.txt").read_text() == "keep"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,19 +17,24 @@ from headrace.connectors.files.commit import (
     FilesHandle,
     Listing,
     Move,
-    abort,
-    commit,
     digest,
-    look,
-    open_target,
     survey,
-    sweep,
 )
 from headrace.connectors.files.places import Places
-from headrace.errors import Refused, TokenSpent
-from headrace.model.jobs.epoch import EpochAt, SpentBy
+from headrace.errors import Refused
+from headrace.model.jobs.epoch import STRAY_GRACE_S, EpochAt, SpentBy
 from headrace.protocol.messages import PAYLOAD_BYTES_MAX
 from headrace.spark.filesystem import LocalFiles
+from tests.connectors.files.folder_target import (
+    abort,
+    commit,
+    forget,
+    look,
+    open_target,
+    sweep,
+)
+
+STRAY_GRACE_MS = round(STRAY_GRACE_S * 1000) + 60_000
 
 
 class Crash(Exception):
@@ -187,15 +193,6 @@ def test_a_crash_between_the_manifest_and_its_deletes_is_rolled_forward_by_the_n
     assert manifest.by is SpentBy.DATA
 
 
-@pytest.mark.req("E6")
-def test_an_abort_of_epoch_0_spends_its_token_and_keeps_every_file(files: LocalFiles) -> None:
-    found = survey(files, places(), deletes=True)
-    abort(files, places("t1.2"))
-    with pytest.raises(TokenSpent):
-        open_target(files, places(), found)
-    assert sorted(shown(files)) == ["dt=1/older.csv", "old.csv"]
-
-
 def test_a_long_list_lies_beside_the_target_and_goes_when_it_is_opened(
     files: LocalFiles, folder: Path
 ) -> None:
@@ -244,13 +241,6 @@ def test_a_file_that_is_moved_away_while_a_folder_is_listed_is_left_out(
     assert sorted(shown(files)) == ["dt=1/older.csv", "old.csv"]
 
 
-def test_a_sweep_of_an_epoch_in_which_nothing_was_staged_has_nothing_to_do(
-    files: LocalFiles,
-) -> None:
-    sweep(files, places(epoch=7))
-    assert hidden(files) == []
-
-
 def test_a_file_whose_name_is_not_utf_8_is_told_before_anything_is_deleted(
     files: LocalFiles, folder: Path
 ) -> None:
@@ -265,3 +255,19 @@ def test_a_file_whose_name_is_not_utf_8_is_told_before_anything_is_deleted(
         "those to delete; rename it, or delete it yourself"
     )
     assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.req("C5")
+def test_a_stray_that_was_swept_long_ago_is_not_replayed(files: LocalFiles, folder: Path) -> None:
+    """Else it would delete once more what somebody has put back with its old time and size."""
+    old = folder / "old.csv"
+    before = old.stat()
+    open_target(files, places(), survey(files, places(), deletes=True))
+    old.write_text("old.csv")
+    os.utime(old, ns=(before.st_atime_ns, before.st_mtime_ns))
+    others = Places(EpochAt("another", 1, 0, "t9.1"), "LocalFile-1")
+
+    forget(files, others, owners=(), now_ms=round(time.time() * 1000) + STRAY_GRACE_MS)
+
+    assert old.exists()
+    assert look(files, places()) is None  # the stray itself is gone

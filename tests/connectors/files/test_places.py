@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 import pytest
 
+from headrace.connectors.files.descriptor import filename_pattern_flaw
 from headrace.connectors.files.places import FileNames, Places
-from headrace.jobfile.plugins.files import filename_pattern_flaw, render_time, time_pattern_flaw
 from headrace.model.jobs.epoch import EpochAt
+from headrace.plugins.time_patterns import render_time, time_pattern_flaw
 
 NOW = datetime(2026, 11, 16, 1, 2, 3, 45_678, tzinfo=UTC)
 

@@ -9,6 +9,7 @@ from pydantic import JsonValue
 from pyspark.sql import types as spark
 
 from headrace.connectors.jdbc.database import Database
+from headrace.connectors.jdbc.descriptor import JDBC_SINK, JDBC_SOURCE
 from headrace.connectors.jdbc.dialect import (
     NAME_BYTES_MAX,
     NewColumn,
@@ -22,10 +23,9 @@ from headrace.connectors.jdbc.dialect import (
 from headrace.connectors.jdbc.stage import StageHandle, runs_of
 from headrace.connectors.jdbc.target import read_insert
 from headrace.errors import Refused
-from headrace.jobfile.options import PluginDecl
-from headrace.jobfile.plugins.jdbc import JDBC_SINK, JDBC_SOURCE
-from headrace.jobfile.spec_checks import take_secrets
 from headrace.model.jobs.epoch import CommitAt, EpochAt
+from headrace.plugins.descriptor import AnyDescriptor
+from headrace.plugins.secrets import take_secrets
 
 DIALECT = PostgreSQL()
 
@@ -164,15 +164,15 @@ def test_an_insert_that_does_not_add_up_is_refused(query: str, said: str) -> Non
         read_insert(query)
 
 
-@pytest.mark.parametrize("decl", [JDBC_SOURCE, JDBC_SINK])
-def test_url_and_password_are_kept_apart_from_the_job(decl: PluginDecl) -> None:
+@pytest.mark.parametrize("descriptor", [JDBC_SOURCE, JDBC_SINK])
+def test_url_and_password_are_kept_apart_from_the_job(descriptor: AnyDescriptor) -> None:
     given: dict[str, JsonValue] = {
         "url": "jdbc:postgresql://h/d?password=hidden",
         "user": "me",
         "password": "hidden",
         "properties": {"sslpassword": "hidden", "sslmode": "require"},
     }
-    kept, taken = take_secrets("Jdbc-1", decl, given)
+    kept, taken = take_secrets("Jdbc-1", descriptor, given)
 
     assert "hidden" not in str(kept)
     assert set(taken) == {"Jdbc-1.url", "Jdbc-1.password", "Jdbc-1.properties.sslpassword"}

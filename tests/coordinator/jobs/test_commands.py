@@ -11,6 +11,7 @@ import pytest
 from sqlalchemy import Engine, select, update
 
 from headrace.coordinator.jobs.commands import Commands
+from headrace.coordinator.jobs.failing_jobs import FIRST_PAUSE_S
 from headrace.coordinator.jobs.job_end import KnownJob
 from headrace.errors import BadSetting, Refused, StoreUnavailable
 from headrace.logs import TextFormatter
@@ -235,6 +236,7 @@ def test_a_job_whose_key_is_away_ends_once_it_is_back_and_loses_no_secret(
         assert desk.status(job) not in JOB_ENDED
         assert secrets_kept(desk.store) == 1
 
+    desk.clock.advance(FIRST_PAUSE_S)
     desk.passes()
 
     assert desk.status(job) is JobStatus.FINISHED

@@ -24,11 +24,11 @@ def short_desk(desk: LeaderHarness) -> LeaderHarness:
     return desk
 
 
-def told(desk: LeaderHarness, worker: str = "w1") -> tuple[TaskKind, float]:
+def told(desk: LeaderHarness, worker: str = "w1") -> tuple[str, float]:
     """What comes with the one task that the worker is given now."""
     [assignment] = desk.sync(worker).assignments
     payload = PipelinePayload.model_validate(assignment.payload)
-    return assignment.kind, payload.commit_deadline_s
+    return TaskKind(assignment.kind), payload.commit_deadline_s
 
 
 @pytest.mark.req("E4")

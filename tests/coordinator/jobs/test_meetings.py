@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 from sqlalchemy import Connection
 
+from headrace.coordinator.context import STALL_TIMEOUT_S, run_once
 from headrace.coordinator.sync import reports
 from headrace.coordinator.sync.answers import BatchEffects
+from headrace.errors import Refused
 from headrace.model.jobs.status import PipelineStatus
+from headrace.model.task import TaskStatus
 from headrace.protocol.messages import Acknowledged, Held, Progress
 from headrace.store.core.engine import reading
 from headrace.store.core.transactions import fenced
+from headrace.store.jobs import jobs
 from headrace.store.tasks import claims, tasks
+from headrace.store.tasks.tasks import Task
+from tests.coordinator.jobs.test_job_logs import told
 from tests.coordinator.leader_harness import TIMEOUT_S, LeaderHarness
-from tests.coordinator.specs import failed, planned, spec
+from tests.coordinator.specs import completed, failed, planned, prepared, spec, succeeded
+from tests.coordinator.sync.standstill import stands_still
 
 BOUND_S = 120.0  # for a state to come, also on a busy machine
 
@@ -72,6 +79,70 @@ def test_a_sync_and_a_pass_lock_the_tasks_of_a_job_in_the_same_order(
     passing.join(BOUND_S)
 
     assert desk.sync("w1", holds=held, free={}).stop == (first, second)
+
+
+@pytest.mark.req("C1")
+@on_postgresql
+@pytest.mark.parametrize("retry_times", [0, 1])
+def test_the_end_of_an_attempt_that_was_given_back_meanwhile_is_late_news(
+    desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch, *, retry_times: int
+) -> None:
+    """The writer read the task before a pass gave it up, and hears its end after."""
+    job, claim = desk.given(spec(retry_times=retry_times))
+    for report in (planned(claim), prepared(claim), completed(claim)):
+        assert desk.report("w1", report, holds=[claim]).held
+    stands_still(desk, claim, STALL_TIMEOUT_S + 1, activity=7)
+    epochs, really = desk.epochs(job), claims.assigned_to
+
+    def given_up(conn: Connection, workers: Collection[str]) -> Sequence[Task]:
+        read = really(conn, workers)
+        monkeypatch.setattr(claims, "assigned_to", really)
+        run_once(desk.store, desk.term, desk.executions, desk.executions.keys())
+        return read
+
+    monkeypatch.setattr(claims, "assigned_to", given_up)
+
+    assert not desk.report("w1", succeeded(claim)).held
+    assert desk.epochs(job) == epochs
+    assert desk.pipeline(job).epoch == 1
+    given_back = TaskStatus.PLANNED if retry_times else TaskStatus.FAILED
+    assert desk.task(claim.task).status is given_back
+
+
+@pytest.mark.req("C1", "S1")
+def test_an_end_that_is_decided_by_a_task_of_before_changes_nothing(desk: LeaderHarness) -> None:
+    job, claim = desk.given(spec(retry_times=1))
+    for report in (planned(claim), prepared(claim), completed(claim)):
+        assert desk.report("w1", report, holds=[claim]).held
+    seen = desk.task(claim.task)
+    desk.report("w1", failed(claim))
+    epochs, status = desk.epochs(job), desk.pipeline_status(job)
+
+    with fenced(desk.store, desk.term) as conn:
+        reports.apply_end(conn, seen, succeeded(claim), now_ms=desk.clock.wall_ms())
+
+    assert desk.epochs(job) == epochs
+    assert desk.pipeline_status(job) is status
+    assert desk.task(claim.task).status is TaskStatus.PLANNED
+
+
+@on_postgresql
+def test_a_savepoint_of_a_job_that_ends_while_it_is_asked_for_is_refused(
+    desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, claim = desk.given()
+    really = jobs.want_savepoint
+
+    def overtaken(conn: Connection, job_id: str) -> bool:
+        desk.finish("w1", claim)
+        desk.passes()
+        return really(conn, job_id)
+
+    monkeypatch.setattr(jobs, "want_savepoint", overtaken)
+
+    with pytest.raises(Refused, match="is FINISHED: it has ended, and all of it was read"):
+        desk.commands.savepoint(job)
+    assert "a savepoint is wanted" not in told(desk, job)
 
 
 def test_progress_of_a_transaction_that_was_undone_is_written_again(desk: LeaderHarness) -> None:

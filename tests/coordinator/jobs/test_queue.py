@@ -15,7 +15,7 @@ from headrace.model.jobs.status import JobStatus
 from headrace.model.task import Claim
 from headrace.store.core.engine import reading, writing
 from headrace.store.jobs import jobs, queue
-from headrace.store.jobs.queue import QueuedJob
+from headrace.store.jobs.queue import FittingJobs, Place, QueuedJob
 from headrace.store.jobs.schema import jobs as job_rows
 from tests.coordinator.jobs.streaming import restored, stopped_with_savepoint
 from tests.coordinator.leader_harness import LeaderHarness
@@ -189,9 +189,7 @@ def test_a_job_that_is_being_cancelled_holds_nobody_up(desk: LeaderHarness) -> N
     desk.commands.cancel("large")
     desk.pass_()
 
-    assert statuses(desk, "large", "small") == [JobStatus.CANCELING, SCHEDULED]
-    desk.passes()
-    assert desk.status("large") is JobStatus.CANCELED
+    assert statuses(desk, "large", "small") == [JobStatus.CANCELED, SCHEDULED]
 
 
 def test_a_restored_job_stands_behind_those_that_came_before_its_restore(
@@ -328,6 +326,71 @@ def test_a_front_of_jobs_that_are_all_too_large_hides_nobody(desk: LeaderHarness
     desk.passes()
 
     assert statuses(desk, "huge-00", "small") == [PENDING, SCHEDULED]
+
+
+class Searches:
+    """Where in a line it was searched for jobs that fit: behind so many."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.after: list[int] = []
+        self._really = queue.fitting
+        patched.setattr(queue, "SCAN_MAX", FRONT_MAX)
+        patched.setattr(queue, "fitting", self._fitting)
+
+    def _fitting(self, *asked: Any, after: Place, **more: Any) -> FittingJobs:
+        self.after.append(max(0, after[0]))
+        return self._really(*asked, after=after, **more)
+
+
+def test_the_line_of_a_group_without_workers_is_not_searched(
+    desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches = Searches(monkeypatch)
+    accepted(desk, *(f"job-{n:02}" for n in range(2 * FRONT_MAX)))
+
+    desk.passes()
+
+    assert not searches.after
+    assert desk.job("job-41").waits_for == "a free slot in group 'default'; it has 0 of 0"
+
+
+def test_behind_jobs_that_are_too_large_a_pass_searches_so_far_and_the_next_one_goes_on(
+    desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.register("w1", slots=1)
+    accepted(desk, *(f"huge-{n:02}" for n in range(3 * FRONT_MAX)), pipelines=2)
+    desk.passes()
+    searches = Searches(monkeypatch)
+
+    for _ in range(5):
+        desk.pass_()
+    assert searches.after == [0, FRONT_MAX, 2 * FRONT_MAX, 3 * FRONT_MAX, 3 * FRONT_MAX]
+    accepted(desk, "small")
+    desk.passes()
+
+    assert desk.status("small") is SCHEDULED
+    assert min(searches.after[5:]) == 3 * FRONT_MAX, "what is too large is not read again"
+    desk.register("w2", slots=1)
+    desk.pass_()
+    assert desk.job("huge-00").waits_for == "2 free slots in group 'default'; it has 1 of 2"
+
+
+def test_a_job_that_came_late_to_a_place_behind_which_it_was_searched_has_its_turn(
+    desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was written through another node, by a transaction that took longer."""
+    desk.register("w1", slots=1)
+    accepted(desk, *(f"huge-{n:02}" for n in range(3 * FRONT_MAX)), pipelines=2)
+    Searches(monkeypatch)
+    for _ in range(5):
+        desk.pass_()
+    accepted(desk, "small")
+    with writing(desk.store) as conn:
+        conn.execute(update(job_rows).where(job_rows.c.id == "small").values(queue_number=5))
+
+    desk.passes()
+
+    assert desk.status("small") is SCHEDULED
 
 
 def test_a_front_of_jobs_that_can_not_be_admitted_hides_nobody(

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Engine, Table, event, insert, select, text, update
 
-from headrace.clock import SystemClock
+from headrace.clock import JUMP_MIN_MS, SystemClock
 from headrace.coordinator.leadership.leader import (
-    JUMP_MIN_MS,
     SET_AHEAD_MIN_MS,
     LeaderClock,
     begin_time,
@@ -19,13 +18,13 @@ from headrace.coordinator.leadership.leader import (
     moved_by_ms,
 )
 from headrace.model.jobs.epoch import CleanupStep
-from headrace.store import clock_shift
-from headrace.store.clock_shift import WAITED_FOR
+from headrace.store import due_time_shift
 from headrace.store.core import leases
 from headrace.store.core.engine import is_sqlite, reading, writing
 from headrace.store.core.leases import LeaderTime
 from headrace.store.core.schema import metadata
 from headrace.store.core.transactions import Term, fenced
+from headrace.store.due_time_shift import WAITED_FOR
 from headrace.store.jobs.schema import cleanups, job_logs, savepoints
 from headrace.store.tables.schema import blockers, catalogs, lake_tables
 from tests.conftest import ADDRESS
@@ -452,6 +451,6 @@ def test_no_longer_than_it_may_are_late_times_looked_for(
         clock.advance(0.6)
         return 0
 
-    monkeypatch.setattr(clock_shift, "cut_to_limits", slowly)
+    monkeypatch.setattr(due_time_shift, "cut_to_limits", slowly)
     begin(store, term, clock)
     assert len(looked) == 2

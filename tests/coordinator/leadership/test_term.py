@@ -35,7 +35,8 @@ from tests.coordinator.specs import spec, whole_run
 BOUND_S = 120.0  # for a state to come, also on a busy machine
 LOOK_S = 0.02
 HEARTBEAT_S = 600.0  # nobody is taken for silent because the machine is busy
-SILENT_S = 4.0
+SILENT_S = 4.0  # long enough to be heard in, also on a busy machine
+SOON_SILENT_S = 0.2  # for those who never say anything
 CLOCK = SystemClock()
 
 
@@ -135,6 +136,15 @@ def impatient(store: Engine, term: Term) -> Iterator[Led]:
     led.term.stop()
 
 
+@pytest.fixture
+def hasty(store: Engine, term: Term) -> Iterator[Led]:
+    """It takes a worker for silent at once."""
+    led = Led(store, term, heartbeat_s=SOON_SILENT_S)
+    led.term.start()
+    yield led
+    led.term.stop()
+
+
 def test_a_job_that_is_submitted_is_admitted_without_waiting_for_a_pass(led: Led) -> None:
     led.register("w1")
     job = led.submit()
@@ -205,18 +215,18 @@ def test_registering_twice_is_registering_once(led: Led) -> None:
         assert len(workers.registered(conn)) == 1
 
 
-def test_a_silent_worker_is_found_however_much_news_there_is(impatient: Led) -> None:
-    impatient.register("silent")
+def test_a_silent_worker_is_found_however_much_news_there_is(hasty: Led) -> None:
+    hasty.register("silent")
     stop = threading.Event()
 
     def chatter() -> None:
         while not stop.wait(LOOK_S):
-            impatient.term.look_again()
+            hasty.term.look_again()
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(chatter)
         try:
-            eventually(lambda: not impatient.registered("silent"))
+            eventually(lambda: not hasty.registered("silent"))
         finally:
             stop.set()
 
@@ -239,7 +249,7 @@ def test_a_worker_that_registers_late_in_a_term_is_not_taken_for_silent(
     assert expired == [False]
 
 
-def test_a_pass_that_fails_is_not_the_last(impatient: Led, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_that_fails_is_not_the_last(hasty: Led, monkeypatch: pytest.MonkeyPatch) -> None:
     really = WorkerExpiry.keys
     failed = threading.Event()
 
@@ -250,10 +260,10 @@ def test_a_pass_that_fails_is_not_the_last(impatient: Led, monkeypatch: pytest.M
         return really(self, engine)
 
     monkeypatch.setattr(WorkerExpiry, "keys", keys)
-    impatient.register("silent")
+    hasty.register("silent")
 
     assert failed.wait(BOUND_S)
-    eventually(lambda: not impatient.registered("silent"))
+    eventually(lambda: not hasty.registered("silent"))
 
 
 def test_a_broken_job_is_counted_and_stops_nobody(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.coordinator.tables import tasks
+from headrace.coordinator.tables import process_tasks
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskKind, TaskStatus
 from headrace.store.core.engine import writing
@@ -67,7 +67,7 @@ def test_a_commit_too_large_to_be_told_fails_and_is_not_read(
 ) -> None:
     process = bench.plan()
     bench.rewrite()
-    monkeypatch.setattr(tasks, "COMMIT_BYTES_MAX", 100)
+    monkeypatch.setattr(process_tasks, "COMMIT_BYTES_MAX", 100)
 
     assert bench.take() == []
     bench.look()

@@ -8,10 +8,11 @@ import pytest
 from sqlalchemy import update
 
 from headrace.coordinator.context import Metrics, TableOptions
+from headrace.coordinator.tables import evaluation_payload
 from headrace.coordinator.tables import processes as running
-from headrace.coordinator.tables import tasks
 from headrace.coordinator.tables.catalogs import CatalogReconciler
 from headrace.coordinator.tables.controller import TableController
+from headrace.coordinator.tables.evaluation import EVALUATE
 from headrace.model.tables.status import TableStatus
 from headrace.model.task import Lane, TaskKind, TaskStatus
 from headrace.protocol.tables import EvaluatePayload, EvaluationResult
@@ -79,7 +80,7 @@ def test_a_loop_that_finds_nothing_to_look_at_stops_no_other(
 def test_tables_with_many_clocks_share_no_evaluation(
     desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "CLOCKS_PER_EVALUATION_MAX", 25)
+    monkeypatch.setattr(evaluation_payload, "CLOCKS_PER_EVALUATION_MAX", 25)
     rounds, clocks = TableHarness(desk), {f"0/p={n}": [None, None, None, 1] for n in range(10)}
     ids = {rounds.lakes.table(f"t{n}", due_at_ms=n, clocks=clocks) for n in range(5)}
     seen: list[list[str]] = []
@@ -100,7 +101,7 @@ def test_tables_with_many_clocks_share_no_evaluation(
 def test_an_evaluation_told_again_speaks_of_the_same_tables(
     desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "CLOCKS_PER_EVALUATION_MAX", 15)
+    monkeypatch.setattr(evaluation_payload, "CLOCKS_PER_EVALUATION_MAX", 15)
     rounds, clocks = TableHarness(desk), {f"0/p={n}": [None, None, None, 1] for n in range(10)}
     for n in range(3):
         rounds.lakes.table(f"t{n}", due_at_ms=n, clocks=clocks)
@@ -115,7 +116,7 @@ def test_an_evaluation_told_again_speaks_of_the_same_tables(
 def test_building_the_payload_of_an_evaluation_lets_go_of_no_table(
     desk: LeaderHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "CLOCKS_PER_EVALUATION_MAX", 15)
+    monkeypatch.setattr(evaluation_payload, "CLOCKS_PER_EVALUATION_MAX", 15)
     rounds, clocks = TableHarness(desk), {f"0/p={n}": [None, None, None, 1] for n in range(10)}
     ids = [rounds.lakes.table(f"t{n}", due_at_ms=n, clocks=clocks) for n in range(3)]
     rounds.run(rounds.evaluations)
@@ -124,12 +125,12 @@ def test_building_the_payload_of_an_evaluation_lets_go_of_no_table(
     with writing(desk.store) as conn:
         task = stored_tasks.get(conn, before[0].task_id or "")
         assert task is not None
-        payload = tasks.payload_of(conn, task, now_ms=7)
+        payload = EVALUATE.payload(conn, task, now_ms=7)
 
     assert [each["table"]["id"] for each in payload["tables"]] == ids
     assert [rounds.table(one) for one in ids] == before
     with writing(desk.store) as conn:
-        tasks.shorten_evaluation(conn, task, now_ms=7)
+        EVALUATE.make_room(conn, task, 7)
     assert [rounds.table(one).task_id for one in ids] == [task.id, None, None]
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.connectors.assertion import AssertSink
+from headrace.connectors.assertion.sink import AssertSink
 from headrace.errors import Refused
 from tests.spark.settings import at, setting
 
 
 def sink(*, fields: list[Any] | None = None, rows: list[Any] | None = None) -> AssertSink:
     rules = {"field_rules": fields or [], "row_rules": rows or []}
-    return AssertSink("Assert-1", setting("Assert", "sink", {"rules": rules}))
+    return AssertSink("Assert-1", *setting("Assert", "sink", {"rules": rules}))
 
 
 def rule(name: str, kind: Any = None, *values: Any) -> dict[str, Any]:
@@ -169,10 +169,10 @@ def test_rows_are_counted_at_the_end(rows: int, broken: str | None) -> None:
         ]
     )
     if broken is None:
-        made.close(rows)
+        made.finish(rows)
         return
     with pytest.raises(Refused, match=f"{rows} rows break the rule {broken}"):
-        made.close(rows)
+        made.finish(rows)
 
 
 def test_few_rows_of_an_epoch_are_no_reason_to_stop(session: SparkSession) -> None:

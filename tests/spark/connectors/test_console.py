@@ -6,13 +6,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headrace.connectors.targetless import LINE_CHARACTERS_MAX, ROWS_SHOWN_MAX, ConsoleSink
+from headrace.connectors.console.sink import LINE_CHARACTERS_MAX, ROWS_SHOWN_MAX, ConsoleSink
 from tests.spark.settings import at, setting
 
 
 def shown(session: SparkSession, rows: int, **options: Any) -> list[str]:
     lines: list[str] = []
-    sink = ConsoleSink("Console-1", setting("Console", "sink", options), write=lines.append)
+    sink = ConsoleSink("Console-1", *setting("Console", "sink", options), write=lines.append)
     frame = session.range(rows).selectExpr("id", "cast(null as string)", "encode('hi', 'utf-8')")
     staged = sink.stage(session, frame, at())
     assert staged.rows == rows
@@ -40,7 +40,7 @@ def test_showing_can_be_turned_off(session: SparkSession) -> None:
 
 def test_a_long_row_is_cut(session: SparkSession) -> None:
     lines: list[str] = []
-    sink = ConsoleSink("Console-1", setting("Console", "sink", {}), write=lines.append)
+    sink = ConsoleSink("Console-1", *setting("Console", "sink", {}), write=lines.append)
     frame = session.range(1).selectExpr("repeat('x', 10000)")
     sink.commit(session, sink.stage(session, frame, at()).handle, at())
     assert [len(line) for line in lines] == [LINE_CHARACTERS_MAX]

@@ -28,7 +28,7 @@ def headed(path: Path, **options: Any) -> FileSource:
 
 def refusal(session: SparkSession, made: FileSource) -> str:
     with pytest.raises(Refused) as refused:
-        made.read(session, some(made.plan(None)))
+        made.read(session, some(made.plan(session, None)))
     return str(refused.value)
 
 

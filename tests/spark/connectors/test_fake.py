@@ -10,11 +10,11 @@ import pytest
 from pydantic import JsonValue
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.connectors.fake import FakeSource
+from headrace.connectors.fake.source import FakeSource
 from headrace.errors import Refused
 from headrace.protocol.messages import Slice
 from tests.spark.lake import some
-from tests.spark.settings import setting
+from tests.spark.settings import NO_SESSION, setting
 
 SLICES_MAX = 100
 
@@ -45,13 +45,13 @@ def source(options: dict[str, Any], *, incarnation: str = "a" * 32, **known: Any
     """`known` is what the runner knows: parallelism, streaming, the checkpoint interval."""
     options = {"schema": {"fields": ALL_TYPES}, **options}
     made = setting("FakeSource", "source", options, incarnation=incarnation, **known)
-    return FakeSource("FakeSource-1", made)
+    return FakeSource("FakeSource-1", *made)
 
 
 def slices(made: FakeSource, position: JsonValue = None, **limits: int) -> list[Slice]:
     """All there is to plan, one after the other."""
     found: list[Slice] = []
-    while (part := made.plan(position, **limits)) is not None:
+    while (part := made.plan(NO_SESSION, position, **limits)) is not None:
         found.append(part)
         position = part.after
         assert len(found) <= SLICES_MAX, "it plans on and on"
@@ -72,9 +72,9 @@ def rows(frame: DataFrame) -> list[str]:
 def test_the_same_slice_gives_the_same_rows_however_it_is_cut(session: SparkSession) -> None:
     made = source({"row.num": 40})
     assert made.repeatable
-    whole = some(made.plan(None))
-    first = some(made.plan(None, rows_max=15))
-    second = some(made.plan(first.after))
+    whole = some(made.plan(session, None))
+    first = some(made.plan(session, None, rows_max=15))
+    second = some(made.plan(session, first.after))
 
     expected = rows(made.read(session, whole))
     assert rows(made.read(session, whole)) == expected
@@ -86,28 +86,28 @@ def test_the_same_slice_gives_the_same_rows_however_it_is_cut(session: SparkSess
 
 def test_two_runs_of_a_job_give_different_rows(session: SparkSession) -> None:
     one, other = source({"row.num": 5}), source({"row.num": 5}, incarnation="b" * 32)
-    assert rows(one.read(session, some(one.plan(None)))) != rows(
-        other.read(session, some(other.plan(None)))
+    assert rows(one.read(session, some(one.plan(session, None)))) != rows(
+        other.read(session, some(other.plan(session, None)))
     )
 
 
 def test_a_plan_covers_the_rows_of_every_reader_once() -> None:
     made = source({"row.num": 16, "split.num": 3}, parallelism=2)
-    whole = some(made.plan(None))
+    whole = some(made.plan(NO_SESSION, None))
 
     assert (whole.rows, whole.last) == (32, True)
-    assert made.plan(whole.after) is None
-    part = some(made.plan(None, rows_max=20))
+    assert made.plan(NO_SESSION, whole.after) is None
+    part = some(made.plan(NO_SESSION, None, rows_max=20))
     assert (part.rows, part.last) == (20, False)
-    assert some(made.plan(part.after, rows_max=20)).rows == 12
+    assert some(made.plan(NO_SESSION, part.after, rows_max=20)).rows == 12
 
 
 def test_a_source_without_rows_plans_one_empty_slice(session: SparkSession) -> None:
     made = source({"row.num": 0})
-    whole = some(made.plan(None))
+    whole = some(made.plan(session, None))
     assert (whole.rows, whole.last) == (0, True)
     assert made.read(session, whole).count() == 0
-    assert made.plan(whole.after) is None
+    assert made.plan(session, whole.after) is None
 
 
 def test_in_streaming_mode_the_rows_come_once_and_there_is_no_end() -> None:
@@ -116,11 +116,11 @@ def test_in_streaming_mode_the_rows_come_once_and_there_is_no_end() -> None:
 
     assert not made.bounded
     assert [(part.rows, part.last) for part in parts] == [(5, False), (3, False)]
-    assert made.plan(parts[-1].after) is None
+    assert made.plan(NO_SESSION, parts[-1].after) is None
 
 
 def test_a_streaming_source_without_rows_plans_nothing() -> None:
-    assert source({"row.num": 0}, streaming=True).plan(None) is None
+    assert source({"row.num": 0}, streaming=True).plan(NO_SESSION, None) is None
 
 
 def test_a_batch_source_ends_with_its_last_slice() -> None:
@@ -186,7 +186,7 @@ def test_given_rows_are_paced_by_split_too() -> None:
 def test_a_restore_with_another_parallelism_gives_each_row_once(
     parallelism: int, interval_ms: int | None
 ) -> None:
-    before = some(paced(checkpoint_interval_ms=300).plan(None))
+    before = some(paced(checkpoint_interval_ms=300).plan(NO_SESSION, None))
     after = slices(paced(parallelism=parallelism, checkpoint_interval_ms=interval_ms), before.after)
 
     spans = [cast("dict[str, int]", part.data) for part in (before, *after)]
@@ -197,14 +197,14 @@ def test_a_restore_with_another_parallelism_gives_each_row_once(
 
 
 def test_a_position_of_an_older_program_is_understood() -> None:
-    part = some(source({"row.num": 40}).plan(15))
+    part = some(source({"row.num": 40}).plan(NO_SESSION, 15))
 
     assert (part.rows, part.last) == (25, True)
 
 
 def test_every_type_holds_what_its_options_say(session: SparkSession) -> None:
     made = source({"row.num": 50, "string.length": 20, "array.size": 3, "int.min": 5, "int.max": 7})
-    found = made.read(session, some(made.plan(None))).collect()
+    found = made.read(session, some(made.plan(session, None))).collect()
 
     assert len(found) == 50
     for row in found:
@@ -238,7 +238,7 @@ def test_templates_are_the_only_values_that_come(session: SparkSession) -> None:
             "time.hour.template": [23],
         }
     )
-    found = made.read(session, some(made.plan(None))).collect()
+    found = made.read(session, some(made.plan(session, None))).collect()
 
     assert {row["c_string"] for row in found} == {"a", "b"}
     assert {row["c_double"] for row in found} == {1.5}
@@ -256,9 +256,9 @@ def test_given_rows_are_emitted_whole_by_every_split(session: SparkSession) -> N
         {"fields": {"id": 2, "at": "2023-04-22 23:20:58"}},
     ]
     made = source({"schema": schema, "rows": given, "split.num": 2}, parallelism=2)
-    found = made.read(session, some(made.plan(None))).collect()
+    found = made.read(session, some(made.plan(session, None))).collect()
 
-    assert some(made.plan(None)).rows == len(found) == 8
+    assert some(made.plan(session, None)).rows == len(found) == 8
     assert sorted(row["id"] for row in found) == [1, 1, 1, 1, 2, 2, 2, 2]
     one = next(row for row in found if row["id"] == 1)
     assert one["at"] == datetime.datetime(2023, 4, 22, 23, 20, 58)  # noqa: DTZ001
@@ -268,7 +268,7 @@ def test_given_rows_are_emitted_whole_by_every_split(session: SparkSession) -> N
 def test_the_time_in_given_rows_is_that_of_the_slice(session: SparkSession) -> None:
     schema = {"fields": {"d": "date", "t": "timestamp"}}
     made = source({"schema": schema, "rows": [{"fields": ["CURRENT_DATE", "CURRENT_TIMESTAMP"]}]})
-    part = some(made.plan(None))
+    part = some(made.plan(session, None))
 
     assert rows(made.read(session, part)) == rows(made.read(session, part))
 
@@ -287,7 +287,7 @@ def test_a_given_row_that_does_not_fit_is_refused(
 ) -> None:
     def read() -> None:
         made = source({"schema": {"fields": {"id": "bigint"}}, "rows": rows_given})
-        made.read(session, some(made.plan(None)))
+        made.read(session, some(made.plan(session, None)))
 
     with pytest.raises(Refused, match=said):
         read()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from headrace.errors import Refused, Unavailable
 from headrace.protocol.messages import Slice
 from tests.fakes import FakeClock
 from tests.spark.lake import some
-from tests.spark.settings import setting
+from tests.spark.settings import NO_SESSION, setting
 
 SETTLE_S = SETTLE_MS / 1000
 
@@ -33,8 +32,8 @@ class Folder:
             "file_format_type": "csv",
             "schema": {"fields": {"id": "int"}},
         }
-        made = replace(setting("LocalFile", "source", options), streaming=True)
-        self.source = FileSource("LocalFile-1", made, clock=self.clock)
+        made = setting("LocalFile", "source", options, streaming=True, clock=self.clock)
+        self.source = FileSource("LocalFile-1", *made)
 
     def put(self, name: str, *ids: int, age_s: float = 0) -> None:
         file = self.path / name
@@ -46,7 +45,7 @@ class Folder:
         self.clock.advance(seconds)
 
     def plan(self, position: JsonValue = None, **more: Any) -> Slice | None:
-        return self.source.plan(position, **more)
+        return self.source.plan(NO_SESSION, position, **more)
 
     def read(self, session: SparkSession, part: Slice) -> list[int]:
         return sorted(row["id"] for row in self.source.read(session, part).collect())

@@ -15,7 +15,7 @@ from headrace import seams
 from headrace.connectors.files.sink import FileSink
 from headrace.errors import Refused, StoreOlderThanTarget, TokenSpent, Unavailable
 from headrace.spark.filesystem import HadoopFiles
-from tests.spark.folder import lines, numbers, sink, write, written
+from tests.spark.folder import lines, numbers, sink, written
 from tests.spark.settings import at, setting
 
 
@@ -55,25 +55,11 @@ def test_a_crash_inside_the_commit_is_completed_by_the_next_execution(
     assert len(lines(folder)) == 10
 
 
-@pytest.mark.req("E1", "E6")
-def test_a_zombie_is_refused_after_another_execution_aborted(
-    session: SparkSession, folder: Path
-) -> None:
-    to = sink(folder)
-    write(session, to, numbers(session, 4))
-    staged = to.stage(session, numbers(session, 10, first=50), at(2))
-    to.abort(session, at(2, execution="t1.2"))
-
-    with pytest.raises(TokenSpent):
-        to.commit(session, staged.handle, at(2))
-    assert len(lines(folder)) == 4
-
-
 @pytest.mark.req("E1")
 def test_a_hadoop_file_system_refuses_a_token_as_well(session: SparkSession, folder: Path) -> None:
     files = HadoopFiles(session, f"file:{folder}", {})
     options = {"path": str(folder), "file_format_type": "csv"}
-    to = FileSink("LocalFile-1", setting("LocalFile", "sink", options), files=files)
+    to = FileSink("LocalFile-1", *setting("LocalFile", "sink", options), files=files)
     mine, others = (
         to.stage(session, numbers(session, 5), at(1, execution=name)) for name in ("t1.1", "t1.2")
     )
@@ -97,13 +83,13 @@ def test_a_hadoop_file_system_refuses_a_token_as_well(session: SparkSession, fol
 
 def test_an_object_store_is_refused_as_a_sink(session: SparkSession) -> None:
     options = {"path": "/x", "fs.defaultFS": "s3a://bucket"}
-    to = FileSink("HdfsFile-1", setting("HdfsFile", "sink", options))
+    to = FileSink("HdfsFile-1", *setting("HdfsFile", "sink", options))
     with pytest.raises(Refused, match="s3a:// a commit can't be made exclusive"):
         to.abort(session, at())
 
 
 def test_a_file_system_that_is_away_may_be_tried_again(session: SparkSession) -> None:
     options = {"path": "/x", "fs.defaultFS": "hdfs://127.0.0.1:1"}
-    to = FileSink("HdfsFile-1", setting("HdfsFile", "sink", options))
+    to = FileSink("HdfsFile-1", *setting("HdfsFile", "sink", options))
     with pytest.raises(Unavailable, match="sink HdfsFile-1: hdfs:"):
         to.abort(session, at())

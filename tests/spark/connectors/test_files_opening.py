@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from headrace import seams
 from headrace.connectors.files.sink import FileSink
-from headrace.errors import Refused, StoreOlderThanTarget, TokenSpent
+from headrace.errors import Refused, StoreOlderThanTarget
 from headrace.spark.filesystem import FileSystem, HadoopFiles, LocalFiles
 from tests.spark.folder import lines, numbers, sink, write, written
 from tests.spark.settings import at, setting
@@ -61,7 +61,7 @@ def test_each_mode_leaves_the_files_it_should(
     assert len(written(folder)) == left
 
     write(session, to, numbers(session, 3))
-    to.close(3)
+    to.finish(3)
     assert lines(folder) == sorted(["old"] * left + ["0,0", "1,1", "2,2"])
 
 
@@ -91,7 +91,7 @@ def test_a_zombie_that_wakes_in_epoch_0_when_epoch_1_is_in_deletes_nothing(
     if hadoop:
         files = HadoopFiles(session, f"file:{folder}", {})
     options = {"path": str(folder), "data_save_mode": "DROP_DATA"}
-    to = FileSink("LocalFile-1", setting("LocalFile", "sink", options), files=files)
+    to = FileSink("LocalFile-1", *setting("LocalFile", "sink", options), files=files)
     handle = surveyed(session, to)
     assert not to.open(session, handle, at(0, "t1.2")).already
     assert lines(folder) == []
@@ -104,17 +104,6 @@ def test_a_zombie_that_wakes_in_epoch_0_when_epoch_1_is_in_deletes_nothing(
     with pytest.raises(StoreOlderThanTarget):
         to.abort(session, at(0, "t1.1"))
     assert len(lines(folder)) == 5
-
-
-@pytest.mark.req("E6")
-def test_an_abort_of_epoch_0_spends_its_token(session: SparkSession, folder: Path) -> None:
-    to = sink(folder, data_save_mode="DROP_DATA")
-    handle = surveyed(session, to)
-    to.abort(session, at(0, "t1.2"))
-    with pytest.raises(TokenSpent):
-        to.open(session, handle, at(0))
-    assert lines(folder) == ["old", "old"]
-    to.sweep(session, None, at(0))
 
 
 @pytest.mark.req("E1", "E3")

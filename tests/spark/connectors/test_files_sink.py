@@ -37,7 +37,7 @@ def test_every_type_comes_back_from_every_format(
 
     assert staged.rows == done.facts["rows"] == 20
     back = source(folder, file_format_type=form, schema={"fields": fields})
-    found = back.read(session, some(back.plan(None)))
+    found = back.read(session, some(back.plan(session, None)))
     assert found.dtypes == frame.dtypes
     assert told(found) == told(frame)
 
@@ -149,13 +149,13 @@ def test_lines_are_encoded_and_compressed(session: SparkSession, folder: Path, f
 
     assert any("中文" in line for line in lines(folder, encoding="gbk"))
     back = source(folder, schema={"fields": {"word": "string"}}, **options)
-    assert told(back.read(session, some(back.plan(None)))) == ["Row(中文)"]
+    assert told(back.read(session, some(back.plan(session, None)))) == ["Row(中文)"]
 
     zipped = folder.parent / "zipped"
     write(session, sink(zipped, file_format_type=form, compress_codec="gzip"), frame)
     assert all(name.endswith(".gz") for name in written(zipped))
     back = source(zipped, file_format_type=form, schema={"fields": {"word": "string"}})
-    assert told(back.read(session, some(back.plan(None)))) == ["Row(中文)"]
+    assert told(back.read(session, some(back.plan(session, None)))) == ["Row(中文)"]
 
 
 def test_an_epoch_without_rows_leaves_no_file_unless_one_is_wanted(

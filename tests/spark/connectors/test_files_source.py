@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from headrace.errors import Refused
 from headrace.spark.filesystem import HadoopFiles
 from tests.spark.folder import query
 from tests.spark.lake import some
-from tests.spark.settings import setting
+from tests.spark.settings import NO_SESSION, setting
 
 FIELDS = {"id": "int", "name": "string"}
 
@@ -27,8 +26,7 @@ def source(path: Path, *, streaming: bool = False, **options: Any) -> FileSource
         "schema": {"fields": FIELDS},
         **options,
     }
-    made = setting("LocalFile", "source", options)
-    return FileSource("LocalFile-1", replace(made, streaming=streaming))
+    return FileSource("LocalFile-1", *setting("LocalFile", "source", options, streaming=streaming))
 
 
 def put(folder: Path, name: str, text: str, *, modified_s: int | None = None) -> Path:
@@ -46,7 +44,7 @@ def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def everything(session: SparkSession, made: FileSource) -> list[tuple[Any, ...]]:
-    return rows(made.read(session, some(made.plan(None))))
+    return rows(made.read(session, some(made.plan(session, None))))
 
 
 def test_a_folder_is_read_with_all_that_is_below_it_and_nothing_hidden(
@@ -60,8 +58,8 @@ def test_a_folder_is_read_with_all_that_is_below_it_and_nothing_hidden(
 
     made = source(tmp_path)
     assert everything(session, made) == [(1, "x"), (2, 'y, "z"\nnext'), (3, None)]
-    assert some(made.plan(None)).last
-    assert made.plan(some(made.plan(None)).after) is None
+    assert some(made.plan(session, None)).last
+    assert made.plan(session, some(made.plan(session, None)).after) is None
 
 
 def test_one_file_may_be_named(session: SparkSession, tmp_path: Path) -> None:
@@ -78,12 +76,12 @@ def test_slices_are_cut_by_files_and_give_every_row_once(
     made, position = source(tmp_path), None
     found: list[tuple[Any, ...]] = []
     for number in range(5):
-        part = some(made.plan(position, rows_max=0))
+        part = some(made.plan(session, position, rows_max=0))
         found += rows(made.read(session, part))
         position = part.after
         assert part.last == (number == 4)
 
-    assert made.plan(position, rows_max=0) is None
+    assert made.plan(session, position, rows_max=0) is None
     assert found == [(number, "x") for number in range(5)]
 
 
@@ -92,7 +90,7 @@ def test_a_slice_of_a_file_that_changed_is_refused(session: SparkSession, tmp_pa
     put(tmp_path, "a.csv", "1,x\n")
     file = put(tmp_path, "b.csv", "2,y\n")
     made = source(tmp_path)
-    part = some(made.plan(None))
+    part = some(made.plan(session, None))
     put(tmp_path, "c.csv", "3,z\n")  # one that came later changes nothing
     assert len(rows(made.read(session, part))) == 2
 
@@ -107,40 +105,40 @@ def test_a_slice_of_a_file_that_changed_is_refused(session: SparkSession, tmp_pa
 def test_what_arrives_is_read_once_while_streaming(session: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "b.csv", "1,x\n", modified_s=100_000)
     made = source(tmp_path, streaming=True)
-    first = some(made.plan(None))
+    first = some(made.plan(session, None))
     assert not first.last
-    assert made.plan(first.after) is None
+    assert made.plan(session, first.after) is None
 
     put(tmp_path, "a.csv", "2,y\n", modified_s=99_999)
     put(tmp_path, "c.csv", "3,z\n", modified_s=100_000)
-    second = some(made.plan(first.after))
+    second = some(made.plan(session, first.after))
     assert rows(made.read(session, second)) == [(2, "y"), (3, "z")]
-    assert made.plan(second.after) is None
+    assert made.plan(session, second.after) is None
 
 
 def test_a_streaming_folder_may_be_empty_at_first(tmp_path: Path) -> None:
-    assert source(tmp_path, streaming=True).plan(None) is None
+    assert source(tmp_path, streaming=True).plan(NO_SESSION, None) is None
 
 
 def test_a_folder_without_files_gives_no_rows(session: SparkSession, tmp_path: Path) -> None:
     made = source(tmp_path, read_columns=["name"])
-    part = some(made.plan(None))
+    part = some(made.plan(session, None))
     assert part.last
     assert made.read(session, part).columns == ["name"]
-    assert made.plan(part.after) is None
+    assert made.plan(session, part.after) is None
 
 
 def test_no_rows_have_the_columns_of_the_files(session: SparkSession, tmp_path: Path) -> None:
     session.range(3).write.parquet(str(tmp_path / "in" / "k=v"))
     made = source(tmp_path / "in", file_format_type="parquet", schema=None)
-    read = made.read(session, some(made.plan(None)))
+    read = made.read(session, some(made.plan(session, None)))
     assert made.empty(session).dtypes == read.dtypes == [("id", "bigint"), ("k", "string")]
     assert made.empty(session).count() == 0
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Refused, match=r"there is no file:.*/nothing; create it"):
-        source(tmp_path / "nothing").plan(None)
+        source(tmp_path / "nothing").plan(NO_SESSION, None)
 
 
 def test_folders_are_columns(session: SparkSession, tmp_path: Path) -> None:
@@ -185,7 +183,7 @@ def test_text_is_parted_by_a_letter_or_an_expression(
 def test_text_without_a_schema_is_one_column(session: SparkSession, tmp_path: Path) -> None:
     put(tmp_path, "a", "one, two\nthree\n")
     made = source(tmp_path, file_format_type="text", schema=None)
-    assert made.read(session, some(made.plan(None))).columns == ["content"]
+    assert made.read(session, some(made.plan(session, None))).columns == ["content"]
     assert everything(session, made) == [("one, two",), ("three",)]
 
 
@@ -212,7 +210,7 @@ def test_a_schema_casts_what_the_files_hold(
     frame.write.format(form).save(str(tmp_path / "in" / "k=v"))
     fields = {"id": "bigint", "at": "time"}
     made = source(tmp_path / "in", file_format_type=form, schema={"fields": fields})
-    found = made.read(session, some(made.plan(None)))
+    found = made.read(session, some(made.plan(session, None)))
     assert found.dtypes == [("id", "bigint"), ("at", "string"), ("k", "string")]
     assert rows(found) == [(7, "03:04:05", "v")]
 
@@ -239,10 +237,10 @@ def test_a_hadoop_file_system_is_listed_in_the_same_way(
         "schema": {"fields": FIELDS},
     }
     made = setting("HdfsFile", "source", options)
-    plain = FileSource("HdfsFile-1", made)
-    through = FileSource("HdfsFile-1", made, files=HadoopFiles(session, f"file:{tmp_path}", {}))
+    plain = FileSource("HdfsFile-1", *made)
+    through = FileSource("HdfsFile-1", *made, files=HadoopFiles(session, f"file:{tmp_path}", {}))
 
-    assert some(through.plan(None)) == some(plain.plan(None))
+    assert some(through.plan(session, None)) == some(plain.plan(session, None))
     assert everything(session, through) == [(1, "x"), (2, "y")]
 
 
@@ -270,7 +268,7 @@ def test_a_file_whose_name_is_not_utf_8_is_told_with_the_way_out(
     put(tmp_path, os.fsdecode(b".name\xe9.csv"), "9,no\n", modified_s=1_000)
 
     with pytest.raises(Refused) as refused:
-        source(tmp_path, streaming=streaming).plan(None)
+        source(tmp_path, streaming=streaming).plan(session, None)
 
     said = str(refused.value)
     assert said == (

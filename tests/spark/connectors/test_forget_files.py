@@ -9,12 +9,11 @@ import pytest
 from pydantic import JsonValue
 from pyspark.sql import SparkSession
 
-from headrace.connectors.files.forget import forget
 from headrace.connectors.files.places import Places
 from headrace.connectors.files.sink import FileSink
-from headrace.errors import Refused
 from headrace.model.jobs.epoch import STRAY_GRACE_S
 from headrace.spark.filesystem import HadoopFiles
+from tests.connectors.files.folder_target import forget
 from tests.fakes import FakeClock
 from tests.spark.folder import lines, numbers, sink, written
 from tests.spark.settings import at, setting
@@ -31,47 +30,6 @@ def committed(
     return handle
 
 
-@pytest.mark.req("C2", "E6")
-def test_rows_stay_and_everything_hidden_goes(session: SparkSession, tmp_path: Path) -> None:
-    folder = tmp_path / "out"
-    to = sink(folder)
-    to.stage(session, numbers(session, 4), at(1, "t1.0"))  # died
-    handle = committed(session, to, 1)
-    to.abort(session, at(2))
-    committed(session, to, 3)
-    before = lines(folder)
-    assert len(before) == 8
-
-    to.forget(session, at(3, "f.1"), owners=None)
-
-    assert lines(folder) == before
-    assert not (folder / "_headrace").exists()
-    assert session.read.csv(str(folder)).count() == 8
-    with pytest.raises(Refused, match="gone or damaged"):
-        to.commit(session, handle, at(1, "t1.0"))
-    to.forget(session, at(3, "f.2"), owners=())
-    assert lines(folder) == before
-
-
-@pytest.mark.req("C2", "E6")
-def test_what_was_given_up_is_spent_by_an_abort_and_deleted_and_what_is_above_is_not(
-    session: SparkSession, tmp_path: Path
-) -> None:
-    folder = tmp_path / "out"
-    to = sink(folder)
-    committed(session, to, 1)
-    handle = to.stage(session, numbers(session, 4, first=20), at(2)).handle
-
-    later = to.stage(session, numbers(session, 4, first=30), at(3)).handle
-
-    to.forget(session, at(2, "f.1"), owners=None)
-
-    with pytest.raises(Refused, match="gone or damaged"):
-        to.commit(session, handle, at(2))
-    assert not to.commit(session, later, at(3)).already
-    assert len(lines(folder)) == 8
-
-
 @pytest.mark.req("C5")
 def test_strays_go_by_the_clock_of_the_sink_and_without_owners_nothing_is_one(
     session: SparkSession, tmp_path: Path
@@ -79,7 +37,7 @@ def test_strays_go_by_the_clock_of_the_sink_and_without_owners_nothing_is_one(
     folder = tmp_path / "out"
     written_at_ms = 1_700_000_000_000
     clock = FakeClock(wall_ms=written_at_ms)
-    to = FileSink("LocalFile-1", setting("LocalFile", "sink", {"path": str(folder)}), clock=clock)
+    to = FileSink("LocalFile-1", *setting("LocalFile", "sink", {"path": str(folder)}, clock=clock))
     committed(session, to, 1, OTHER)
     to.stage(session, numbers(session, 4), at(2, incarnation=OTHER))
     hidden = folder / "_headrace" / OTHER

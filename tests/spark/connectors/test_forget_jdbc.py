@@ -10,10 +10,9 @@ import pytest
 from headrace import seams
 from headrace.clock import SystemClock
 from headrace.connectors.jdbc.dialect import stage_name
-from headrace.errors import Fenced, Refused, StoreOlderThanTarget, Unavailable
+from headrace.errors import Fenced
 from headrace.model.jobs.epoch import STRAY_GRACE_S, CommitAt, EpochAt, Moment
 from tests.spark.base import Base
-from tests.spark.lake_tables.test_abort import Crash, crash
 
 
 def committed(base: Base, at: EpochAt, rows: int = 5) -> Any:
@@ -36,42 +35,6 @@ def age(base: Base, seconds: float) -> None:
         base.run(f"COMMENT ON TABLE {table} IS '{older}'")
 
 
-@pytest.mark.req("C2", "E6")
-def test_rows_stay_and_stage_tables_and_marks_go(base: Base) -> None:
-    sink = base.sink()
-    zombies = base.staged(5, base.at(1, "t1.0"))
-    committed(base, base.at(1))
-    sink.abort(base.session, base.at(2))
-    base.staged(5, base.at(2, "t1.0"))  # it woke after the abort
-    committed(base, base.at(3))
-    assert len(base.stages()) == 4
-
-    sink.forget(base.session, base.at(3, "f.1"), owners=None)
-
-    assert base.count() == 10
-    assert base.stages() == []
-    assert base.marks() == []
-    with pytest.raises(Refused):
-        sink.commit(base.session, zombies, base.at(1, "t1.0"))
-    assert base.marks() == [], "what it did was rolled back"
-    sink.forget(base.session, base.at(3, "f.2"), owners=None)
-    assert base.count() == 10
-
-
-@pytest.mark.req("C2", "E6")
-def test_what_was_given_up_and_never_aborted_here_is_spent_and_dropped(base: Base) -> None:
-    """A restore gives up what was only planned, in the store alone."""
-    sink = base.sink()
-    committed(base, base.at(1))
-    handle = base.staged(5, base.at(2))
-    sink.forget(base.session, base.at(2, "f.1"), owners=None)
-
-    assert base.stages() == []
-    assert base.marks() == []
-    with pytest.raises((Refused, Unavailable)):
-        sink.commit(base.session, handle, base.at(2))
-
-
 @pytest.mark.req("C2")
 def test_epochs_above_are_left_as_they_are_also_one_that_is_raised_meanwhile(base: Base) -> None:
     sink = base.sink()
@@ -90,23 +53,6 @@ def test_epochs_above_are_left_as_they_are_also_one_that_is_raised_meanwhile(bas
     assert base.count() == 10
 
 
-@pytest.mark.req("C2", "E6")
-def test_the_mark_is_there_until_all_that_was_staged_is_gone(base: Base) -> None:
-    sink = base.sink()
-    zombies = base.staged(5, base.at(1, "t1.0"))
-    committed(base, base.at(1))
-    seams.arm("before marks are forgotten", crash)
-    with pytest.raises(Crash):
-        sink.forget(base.session, base.at(1, "f.1"), owners=None)
-    seams.disarm_all()
-
-    assert base.stages() == []
-    with pytest.raises(StoreOlderThanTarget):
-        sink.commit(base.session, zombies, base.at(1, "t1.0"))
-    sink.forget(base.session, base.at(1, "f.1"), owners=None)
-    assert base.marks() == []
-
-
 @pytest.mark.req("C2", "E1")
 def test_a_zombie_that_opens_when_its_mark_is_gone_is_too_old_to_drop_rows(base: Base) -> None:
     sink = base.sink(data_save_mode="DROP_DATA")
@@ -122,31 +68,6 @@ def test_a_zombie_that_opens_when_its_mark_is_gone_is_too_old_to_drop_rows(base:
 
     assert base.count() == 5
     assert base.marks() == []
-
-
-@pytest.mark.req("C2")
-def test_there_is_nothing_to_forget_where_nothing_was_ever_committed(base: Base) -> None:
-    base.sink().forget(base.session, base.at(1), owners=())
-    assert base.stages() == []
-
-
-@pytest.mark.req("C5")
-def test_what_jobs_that_nobody_knows_left_goes_after_the_grace(base: Base) -> None:
-    sink = base.sink()
-    committed(base, other(1))
-    base.staged(5, other(2))
-    age(base, STRAY_GRACE_S + 60)
-    kept = base.at(7)
-    base.staged(5, kept)
-
-    sink.forget(base.session, base.at(1), owners=None)
-    sink.forget(base.session, base.at(1), owners=("somebody-else",))
-    assert len(base.stages()) == 3
-    sink.forget(base.session, base.at(1), owners=())
-
-    assert base.stages() == [stage_name(CommitAt(kept, "Jdbc-1"))]
-    assert base.marks() == []
-    assert base.count() == 5
 
 
 @pytest.mark.req("C5", "E6")

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.errors import Refused, StoreOlderThanTarget, TokenSpent
+from headrace.errors import Refused, StoreOlderThanTarget
 from headrace.lake.iceberg import commit as committing
 from headrace.lake.iceberg.catalogs import exists, load_table
-from tests.spark.lake import some, sql
+from headrace.lake.iceberg.commit_target import IcebergTarget
+from tests.spark.lake import lose_answers, sql
 from tests.spark.settings import at
 from tests.spark.stand import Stand
 
@@ -69,17 +70,17 @@ def test_a_zombie_paused_inside_of_its_opening_is_refused_by_the_table(
     """It had asked, was told "unspent", and was stopped right before its transaction."""
     to = stand.made().sink(options)
     handle = to.survey(stand.session, stand.frame(), ZOMBIE)
-    attempt: Any = committing._attempt  # pyright: ignore[reportPrivateUsage]
+    attempt: Any = IcebergTarget.attempt
     asleep = [ZOMBIE.execution]
 
-    def paused(*args: Any) -> None:
+    def paused(*args: Any, **more: Any) -> str | None:
         if asleep:
             asleep.clear()
             to.open(stand.session, handle, OWNER)
             stand.write(to, stand.frame(2))
-        attempt(*args)
+        return attempt(*args, **more)
 
-    monkeypatch.setattr(committing, "_attempt", paused)
+    monkeypatch.setattr(IcebergTarget, "attempt", paused)
 
     assert to.open(stand.session, handle, ZOMBIE).already
     assert stand.rows() == [(100, "new"), (101, "new")]
@@ -131,31 +132,11 @@ def test_an_opening_whose_answer_was_lost_is_found_at_the_table(
 ) -> None:
     to = stand.made().sink(options)
     handle = to.survey(stand.session, stand.frame(), OWNER)
-    attempt: Any = committing._attempt  # pyright: ignore[reportPrivateUsage]
-    tries: list[int] = []
-
-    def lost(*args: Any) -> None:
-        tries.append(len(tries))
-        attempt(*args)
-        java = stand.session.sparkContext._jvm  # pyright: ignore
-        some(java).org.apache.iceberg.TableMetadataParser.fromJson("an answer that never came")
-
-    monkeypatch.setattr(committing, "_attempt", lost)
+    tries = lose_answers(stand.session, monkeypatch)
 
     assert not to.open(stand.session, handle, OWNER).already, "it was our own"
     assert len(tries) == 1
     assert (stand.rows(), stand.mark(to)) == ([], "0")
-
-
-@pytest.mark.req("E1", "E6")
-def test_an_abort_of_epoch_0_spends_its_token(stand: Stand) -> None:
-    to = stand.made().sink(DROP)
-    handle = to.survey(stand.session, stand.frame(), ZOMBIE)
-    to.abort(stand.session, OWNER)
-
-    with pytest.raises(TokenSpent):
-        to.open(stand.session, handle, ZOMBIE)
-    assert len(stand.rows()) == 3
 
 
 @pytest.mark.req("E6")

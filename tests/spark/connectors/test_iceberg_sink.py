@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.connectors.fake import FakeSource
+from headrace.connectors.fake.source import FakeSource
 from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.errors import Refused, Unavailable
+from headrace.exactly_once.target import Mark
 from headrace.lake.iceberg.catalogs import load_table
 from headrace.worker.warm_session import WarmSpark
 from tests.spark.connectors.test_fake import ALL_TYPES
@@ -24,7 +25,7 @@ def sink(warehouse: str, **options: Any) -> IcebergSink:
     named = {key.replace("__", "."): value for key, value in options.items()}
     named.setdefault("table", f"t_{uuid.uuid4().hex[:12]}")
     named.setdefault("namespace", "sinks")
-    return IcebergSink("Iceberg-1", setting("Iceberg", "sink", named, warehouse=warehouse))
+    return IcebergSink("Iceberg-1", *setting("Iceberg", "sink", named, warehouse=warehouse))
 
 
 def write(session: SparkSession, to: IcebergSink, frame: DataFrame, epoch: int = 1) -> None:
@@ -35,8 +36,8 @@ def write(session: SparkSession, to: IcebergSink, frame: DataFrame, epoch: int =
 
 def fake(session: SparkSession, rows: int, fields: dict[str, Any] | None = None) -> DataFrame:
     options = {"schema": {"fields": fields or ALL_TYPES}, "row.num": rows}
-    made = FakeSource("FakeSource-1", setting("FakeSource", "source", options))
-    return made.read(session, some(made.plan(None)))
+    made = FakeSource("FakeSource-1", *setting("FakeSource", "source", options))
+    return made.read(session, some(made.plan(session, None)))
 
 
 def test_all_types_arrive_in_the_embedded_catalog(session: SparkSession, warehouse: str) -> None:
@@ -69,7 +70,7 @@ def test_a_job_brings_its_own_catalog_and_partitions(
                 "write.format.default": "parquet",
                 "write.target-file-size-bytes": "10",
             },
-            "iceberg.table.partition-keys": "c_timestamp",
+            "iceberg.table.partition-keys": ["c_timestamp"],
         },
         case_sensitive=True,
     )
@@ -197,3 +198,18 @@ def test_a_catalog_that_is_away_may_be_tried_again(session: SparkSession, wareho
     to = sink(warehouse, catalog_name="c", iceberg__catalog__config=nobody)
     with pytest.raises(Unavailable, match="catalog 'c' can not be opened"):
         to.stage(session, session.range(1).toDF("id"), at())
+
+
+@pytest.mark.req("E4", "E7")
+def test_the_mark_of_a_table_outlives_the_expiry_of_its_snapshots(
+    session: SparkSession, warehouse: str
+) -> None:
+    options = {"namespace": "marks", "table": f"t_{uuid.uuid4().hex[:12]}"}
+    to = IcebergSink("Iceberg-1", *setting("Iceberg", "sink", options, warehouse=warehouse))
+    for epoch in (1, 2):
+        frame = session.range(2).selectExpr("id", "'x' as name")
+        to.commit(session, to.stage(session, frame, at(epoch)).handle, at(epoch))
+    table = load_table(session, to.table_ref)
+    table.expireSnapshots().expireOlderThan(1 << 60).retainLast(1).commit()
+
+    assert to.read_mark(session, at(0)) == Mark(2, aborted=False)

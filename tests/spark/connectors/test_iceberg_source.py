@@ -10,11 +10,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.errors import Refused
-from headrace.lake.iceberg.catalogs import CatalogConfig, TableRef
-from headrace.lake.iceberg.commit import commit
+from headrace.lake.catalog import CatalogConfig, TableRef
 from headrace.lake.iceberg.creation import TableDefinition
 from headrace.lake.iceberg.stage import stage
-from tests.spark.lake import Lake, make_table, some, sql
+from tests.spark.lake import Lake, commit, make_table, some, sql
 from tests.spark.scans import compact, expire, ids, slices, snapshots, source
 
 
@@ -22,7 +21,7 @@ from tests.spark.scans import compact, expire, ids, slices, snapshots, source
 def test_a_batch_slice_gives_the_same_rows_also_after_later_changes(lake: Lake) -> None:
     lake.append_foreign(first=0, rows=5)
     of = source(lake)
-    part = some(of.plan(None))
+    part = some(of.plan(lake.session, None))
     assert (part.rows, part.last) == (5, True)
     first = ids(lake, of, part)
 
@@ -33,14 +32,14 @@ def test_a_batch_slice_gives_the_same_rows_also_after_later_changes(lake: Lake) 
 
     assert first == ids(lake, of, part) == [0, 1, 2, 3, 4]
     assert of.read(lake.session, part).columns == ["id", "name"]
-    assert of.plan(part.after) is None
+    assert of.plan(lake.session, part.after) is None
 
 
 @pytest.mark.req("E5")
 def test_a_slice_whose_snapshot_was_expired_is_refused_by_its_id(lake: Lake) -> None:
     lake.append_foreign(first=0, rows=5)
     of = source(lake)
-    part = some(of.plan(None))
+    part = some(of.plan(lake.session, None))
     (snapshot,) = snapshots(lake)
     lake.append_foreign(first=10)
     expire(lake)
@@ -59,7 +58,7 @@ def test_a_batch_reads_the_snapshots_its_options_name(lake: Lake) -> None:
     def read(**options: int) -> list[int]:
         of = source(lake, dict(options))
         assert of.bounded
-        found = slices(of, of.plan(None, rows_max=1))
+        found = slices(lake, of, of.plan(lake.session, None, rows_max=1))
         return [row for part in found for row in ids(lake, of, part)]
 
     assert read(use_snapshot_id=two) == [0, 10]
@@ -82,7 +81,7 @@ def test_a_job_brings_its_own_catalog(
 
     named = {"catalog_name": "mine", "iceberg.catalog.config": config, "namespace": "ns"}
     of = source(lake, {**named, "table": "t"})
-    found = of.read(session, some(of.plan(None)))
+    found = of.read(session, some(of.plan(session, None)))
 
     assert sorted(row["deep"]["a"] for row in found.collect()) == list(range(7))
 
@@ -91,7 +90,7 @@ def test_columns_and_rows_are_chosen_by_the_options(lake: Lake) -> None:
     lake.append_foreign(first=0, rows=5)
     shown = {"schema": {"fields": {"NAME": "string", "id": "int"}}, "where_clause": "id > 2"}
     of = source(lake, shown)
-    part = some(of.plan(None))
+    part = some(of.plan(lake.session, None))
     assert part.rows is None, "the filter leaves an unknown number"
     found = of.read(lake.session, part)
 
@@ -115,12 +114,12 @@ def test_a_condition_that_runs_code_is_refused(lake: Lake, where: str, said: str
     lake.append_foreign(first=0, rows=5)
     of = source(lake, {"where_clause": where})
     with pytest.raises(Refused, match=f"source Iceberg-1: where_clause: {said}"):
-        of.read(lake.session, some(of.plan(None)))
+        of.read(lake.session, some(of.plan(lake.session, None)))
 
 
 def test_without_a_slice_there_are_columns_and_no_rows(lake: Lake) -> None:
     of = source(lake)
-    assert of.plan(None) is None, "no snapshot, no rows"
+    assert of.plan(lake.session, None) is None, "no snapshot, no rows"
     empty = of.empty(lake.session)
     assert (empty.columns, empty.count()) == (["id", "name"], 0)
 
@@ -128,7 +127,7 @@ def test_without_a_slice_there_are_columns_and_no_rows(lake: Lake) -> None:
 def test_a_table_that_is_not_there_is_refused(lake: Lake) -> None:
     missing = source(lake, {"table": f"t_{uuid.uuid4().hex}"})
     with pytest.raises(Refused, match=r"source Iceberg-1: there is no table .* mend 'table'"):
-        missing.plan(None)
+        missing.plan(lake.session, None)
 
 
 CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [

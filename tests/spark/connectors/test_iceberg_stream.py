@@ -8,9 +8,7 @@ import pytest
 
 from headrace.errors import Refused
 from headrace.lake.iceberg.catalogs import load_table
-from headrace.lake.iceberg.commit import commit
-from headrace.lake.iceberg.sweep import abort
-from tests.spark.lake import Lake, some, sql
+from tests.spark.lake import Lake, abort, commit, some, sql
 from tests.spark.scans import STREAM, compact, expire, ids, slices, snapshots, source
 
 
@@ -20,9 +18,9 @@ def test_an_incremental_slice_gives_the_same_rows_and_columns_also_after_later_c
 ) -> None:
     of = source(lake, STREAM, streaming=True)
     lake.append_foreign(first=0, rows=5)
-    position = some(of.plan(None)).after
+    position = some(of.plan(lake.session, None)).after
     lake.append_foreign(first=10, rows=2)
-    part = some(of.plan(position))
+    part = some(of.plan(lake.session, position))
     before = of.read(lake.session, part).orderBy("id").collect()
 
     lake.append_foreign(first=100, rows=5)
@@ -41,9 +39,9 @@ def test_an_incremental_slice_gives_the_same_rows_and_columns_also_after_later_c
 def test_a_slice_whose_column_was_dropped_is_refused(lake: Lake) -> None:
     of = source(lake, STREAM, streaming=True)
     lake.append_foreign(first=0)
-    position = some(of.plan(None)).after
+    position = some(of.plan(lake.session, None)).after
     lake.append_foreign(first=10)
-    part = some(of.plan(position))
+    part = some(of.plan(lake.session, position))
     sql(lake.session, f"ALTER TABLE {lake.table} DROP COLUMN name")
 
     with pytest.raises(Refused, match=r"source Iceberg-1: column name of .* was dropped"):
@@ -54,14 +52,14 @@ def test_a_slice_whose_column_was_dropped_is_refused(lake: Lake) -> None:
 def test_an_incremental_slice_whose_snapshots_were_expired_is_refused(lake: Lake) -> None:
     of = source(lake, STREAM, streaming=True)
     lake.append_foreign(first=0)
-    position = some(of.plan(None)).after
+    position = some(of.plan(lake.session, None)).after
     lake.append_foreign(first=10)
     lake.append_foreign(first=20)
-    part = some(of.plan(position))
+    part = some(of.plan(lake.session, position))
     _, middle, _ = snapshots(lake)
     load_table(lake.session, lake.ref).expireSnapshots().expireSnapshotId(middle).commit()
 
-    for again in (lambda: of.plan(position), lambda: of.read(lake.session, part)):
+    for again in (lambda: of.plan(lake.session, position), lambda: of.read(lake.session, part)):
         with pytest.raises(Refused, match="were expired before they were read"):
             again()
 
@@ -75,7 +73,7 @@ def test_a_stream_over_compaction_and_expiry_gives_every_row_once(lake: Lake) ->
 
     def go_on() -> int:
         nonlocal position
-        found = list(slices(of, of.plan(position, rows_max=1)))
+        found = list(slices(lake, of, of.plan(lake.session, position, rows_max=1)))
         for part in found:
             read.extend(ids(lake, of, part))
         position = found[-1].after
@@ -97,20 +95,20 @@ def test_a_stream_over_compaction_and_expiry_gives_every_row_once(lake: Lake) ->
     assert go_on() == 1
 
     assert read == [1000, 1001, 1002, 4000, 4001, 1, 2, 7]
-    assert of.plan(position) is None
+    assert of.plan(lake.session, position) is None
 
 
 def test_what_was_deleted_can_not_be_read_as_appends(lake: Lake) -> None:
     of = source(lake, STREAM, streaming=True)
     lake.append_foreign(first=0, rows=5)
-    position = some(of.plan(None)).after
+    position = some(of.plan(lake.session, None)).after
     sql(lake.session, f"DELETE FROM {lake.table} WHERE id < 9")
     deleted = snapshots(lake)[-1]
 
     with pytest.raises(
         Refused, match=rf"source Iceberg-1: snapshot {deleted} of .* operation 'delete'"
     ):
-        of.plan(position)
+        of.plan(lake.session, position)
 
 
 def test_a_stream_begins_where_it_is_told(lake: Lake) -> None:
@@ -137,12 +135,13 @@ def test_a_stream_begins_where_it_is_told(lake: Lake) -> None:
         ),
     ]
     begun = [
-        (of := source(lake, options, streaming=True), of.plan(None)) for options, _ in expected
+        (of := source(lake, options, streaming=True), of.plan(lake.session, None))
+        for options, _ in expected
     ]
     lake.append_foreign(first=30)
 
     for (of, first), (options, rows_read) in zip(begun, expected, strict=True):
         assert (of.bounded, of.repeatable) == (False, True)
-        assert [row for part in slices(of, first) for row in ids(lake, of, part)] == rows_read, (
-            options
-        )
+        assert [
+            row for part in slices(lake, of, first) for row in ids(lake, of, part)
+        ] == rows_read, options

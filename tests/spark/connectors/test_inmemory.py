@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.connectors.targetless import InMemorySink
+from headrace.connectors.in_memory.sink import InMemorySink
 from headrace.errors import HeadraceError
 from tests.spark.settings import at, setting
 
@@ -17,7 +17,7 @@ LONG_S = 300.0  # longer than a commit that does not sleep can take
 
 
 def sink(*, sleep_s: float = SLEEP_S, **options: Any) -> InMemorySink:
-    return InMemorySink("InMemory-1", setting("InMemory", "sink", options), sleep_s=sleep_s)
+    return InMemorySink("InMemory-1", *setting("InMemory", "sink", options), sleep_s=sleep_s)
 
 
 def test_rows_are_counted_and_forgotten(session: SparkSession) -> None:
@@ -29,7 +29,7 @@ def test_rows_are_counted_and_forgotten(session: SparkSession) -> None:
     assert made.commit(session, staged.handle, at()).facts == {"rows": 7}
     assert time.monotonic() - began_s < LONG_S
     assert not made.opens
-    made.close(7)
+    made.finish(7)
 
 
 @pytest.mark.parametrize(

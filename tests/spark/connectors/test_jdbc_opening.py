@@ -11,7 +11,7 @@ import pytest
 from headrace import seams
 from headrace.connectors.connector import Committed
 from headrace.connectors.jdbc.sink import JdbcSink
-from headrace.errors import Refused, TokenSpent
+from headrace.errors import Refused
 from tests.spark.base import Base
 
 IN_A_COMMIT = b"ON CONFLICT (incarnation"
@@ -69,7 +69,7 @@ def test_each_mode_leaves_the_rows_it_should(
     assert base.marks() == [(0, "data", 0)]
 
     write(base, to, 5)
-    to.close(5)
+    to.finish(5)
     assert base.count() == left + 5
     assert base.marks() == [(1, "data", 5)]
 
@@ -220,19 +220,3 @@ def test_an_opening_that_fails_in_the_middle_has_done_nothing(base: Base) -> Non
         opened(base, to)
     assert base.count() == 3
     assert base.marks() == [], "the token is unspent"
-
-
-@pytest.mark.req("E6")
-def test_an_abort_of_epoch_0_spends_its_token(base: Base) -> None:
-    to = base.sink(schema_save_mode="RECREATE_SCHEMA")
-    handle = surveyed(base, to)
-    to.abort(base.session, base.at(0, "t1.2"))
-    assert base.marks() == [(0, "abort", 0)]
-    with pytest.raises(TokenSpent):
-        to.open(base.session, handle, base.at(0, "t1.1"))
-    to.sweep(base.session, None, base.at(0))
-    assert base.count() == 3
-
-
-def test_a_sweep_of_an_epoch_in_which_nothing_was_staged_has_nothing_to_do(base: Base) -> None:
-    base.sink().sweep(base.session, None, base.at(7))

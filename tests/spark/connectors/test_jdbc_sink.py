@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import pytest
 from pyspark.sql import functions as f
@@ -12,7 +11,7 @@ from headrace import seams
 from headrace.connectors.connector import Committed
 from headrace.connectors.jdbc.dialect import stage_name
 from headrace.errors import StoreOlderThanTarget, Unavailable
-from headrace.model.jobs.epoch import CommitAt, EpochAt
+from headrace.model.jobs.epoch import CommitAt
 from tests.spark.base import Base
 
 IN_A_TASK = b'INSERT INTO "public"."headrace_stage'
@@ -42,18 +41,6 @@ def test_a_commit_moves_the_rows_and_raises_the_mark(base: Base) -> None:
     assert base.marks() == [(3, "data", 10)]
 
 
-@pytest.mark.req("E1")
-def test_a_second_commit_is_refused_as_already_there_also_after_the_sweep(base: Base) -> None:
-    at, sink = base.at(), base.sink()
-    handle = base.staged(10, at)
-    sink.commit(base.session, handle, at)
-
-    assert sink.commit(base.session, handle, at).already
-    sink.sweep(base.session, handle, at)
-    assert sink.commit(base.session, handle, at).already
-    assert base.count() == 10
-
-
 @pytest.mark.req("E1", "E4")
 def test_a_zombie_is_refused_after_anothers_commit_and_anothers_maintenance(base: Base) -> None:
     zombie, owner, sink = base.at(execution="t1.1"), base.at(execution="t1.2"), base.sink()
@@ -77,35 +64,6 @@ def test_a_zombie_of_an_older_epoch_is_refused(base: Base) -> None:
     assert sink.commit(base.session, zombies, zombie).already
     assert base.count() == 10
     assert base.marks() == [(2, "data", 5)]
-
-
-@pytest.mark.req("E1")
-def test_of_committers_that_race_one_commits_and_the_others_are_refused(base: Base) -> None:
-    sink = base.sink()
-    refused: list[bool] = []
-
-    def race(at: EpochAt, handle: Any, gate: threading.Barrier) -> None:
-        gate.wait(timeout=120)
-        try:
-            refused.append(sink.commit(base.session, handle, at).already)
-        except StoreOlderThanTarget:  # the rows that are there are not its own
-            refused.append(True)
-
-    for epoch in (1, 2):
-        ats = [base.at(epoch, f"t1.{attempt}") for attempt in (1, 2, 3)]
-        handles = [base.staged(5, at) for at in ats]
-        gate = threading.Barrier(len(ats))
-        threads = [
-            threading.Thread(target=race, args=(at, handle, gate), daemon=True)
-            for at, handle in zip(ats, handles, strict=True)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout=240)
-
-    assert sorted(refused) == [False] * 2 + [True] * 4
-    assert base.count() == 10
 
 
 @pytest.mark.req("E1")

@@ -22,12 +22,12 @@ def base(base: Base) -> Base:
 
 def source(base: Base, *, parallelism: int = 1, **options: Any) -> JdbcSource:
     given = {"url": base.url, "user": "postgres", "password": SECRET, **options}
-    return JdbcSource("Jdbc-1", setting("Jdbc", "source", given, parallelism=parallelism))
+    return JdbcSource("Jdbc-1", *setting("Jdbc", "source", given, parallelism=parallelism))
 
 
 def read(base: Base, **options: Any) -> DataFrame:
     of = source(base, **options)
-    return of.read(base.session, some(of.plan(None)))
+    return of.read(base.session, some(of.plan(base.session, None)))
 
 
 @pytest.mark.parametrize(
@@ -35,13 +35,13 @@ def read(base: Base, **options: Any) -> DataFrame:
 )
 def test_a_table_is_read_whole_and_once(base: Base, path: str) -> None:
     of = source(base, table_path=path.format(db=base.database))
-    part = some(of.plan(None))
+    part = some(of.plan(base.session, None))
 
     rows = of.read(base.session, part).collect()
 
     assert sorted(row["id"] for row in rows) == list(range(1, 101))
     assert part.last
-    assert of.plan(part.after) is None
+    assert of.plan(base.session, part.after) is None
 
 
 def test_a_query_is_read_with_its_condition(base: Base) -> None:

@@ -21,9 +21,9 @@ from headrace.api.job_views import view_of
 from headrace.client.views import PipelineView
 from headrace.clock import SystemClock
 from headrace.jobfile.reader import read_job
-from headrace.jobfile.registry import declared_names
 from headrace.model.jobs.epoch import Retention
 from headrace.model.jobs.status import JobStatus
+from headrace.plugins.catalog import catalog, installed
 from headrace.store.core import leases
 from headrace.store.core.engine import reading, writing
 from headrace.store.core.keyring import own_file
@@ -62,9 +62,9 @@ def covering(*factors: Sequence[str]) -> list[Triple]:
 
 
 PAIRS = covering(
-    sorted(declared_names("source")),
-    [DIRECT, *sorted(declared_names("transform"))],
-    sorted(declared_names("sink")),
+    sorted(catalog().names("source")),
+    [DIRECT, *sorted(catalog().names("transform"))],
+    sorted(catalog().names("sink")),
 )
 
 
@@ -85,6 +85,8 @@ class Coordinators:
     def run(self, text: str) -> PipelineView:
         """The only pipeline of a job, as people see it at its end."""
         desk = next(self._desks)
+        # Each time anew: what is installed may change from test to test.
+        desk.register("w1", plugins=[(each.role, each.name) for each in installed()])
         job = desk.submit(read_job("pair.json", text=text))
         desk.passes()
         [assignment] = desk.sync("w1").assignments
@@ -113,9 +115,7 @@ def _leader(url: str) -> LeaderHarness:
     with writing(store) as conn:
         term = leases.take(conn, leases.read(conn), holder="pairs", address="http://p:1")
     assert term is not None
-    desk = LeaderHarness(store, FakeClock(), term)
-    desk.register("w1")
-    return desk
+    return LeaderHarness(store, FakeClock(), term)
 
 
 @pytest.fixture(scope="module")
@@ -181,15 +181,15 @@ def _job(triple: Triple, source: Any, sink: Any) -> str:
     ],
 )
 def test_every_plugin_has_a_sample(role: Any, known: Any) -> None:
-    missing = sorted({*declared_names(role)} - {*known})
+    missing = sorted({*catalog().names(role)} - {*known})
     assert not missing, f"{role} {missing[0]} has no sample; add one to tests/spark/samples.py"
 
 
 def test_every_pair_is_covered() -> None:
     covered = {pair for triple in PAIRS for pair in pairs_of(triple)}
-    sources, sinks = declared_names("source"), declared_names("sink")
+    sources, sinks = catalog().names("source"), catalog().names("sink")
     assert {(0, source, 2, sink) for source in sources for sink in sinks} <= covered
-    assert len(PAIRS) <= len(sources) * len(sinks) + len(declared_names("transform")), (
+    assert len(PAIRS) <= len(sources) * len(sinks) + len(catalog().names("transform")), (
         "few are enough"
     )
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
 
-from headrace import seams
-from headrace.clock import SystemClock
-from headrace.errors import Fenced, Refused
+from headrace.errors import Refused
 from headrace.lake.iceberg import commit as committing
-from headrace.lake.iceberg.commit import TableCommit, commit, look
-from headrace.lake.iceberg.stage import StagedFilesHandle
+from headrace.lake.iceberg.commit import look
+from headrace.lake.iceberg.commit_target import IcebergTarget
 from headrace.lake.iceberg.token import TableCommitAt
 from headrace.model.jobs.epoch import SpentBy
-from headrace.worker.warm_session import WarmSpark
-from tests.spark.lake import Lake, some, sql, staged_files
+from tests.spark.lake import Lake, commit, lose_answers, some, sql, staged_files
 
 
 def test_what_is_staged_is_on_disk_and_nobody_sees_it(lake: Lake) -> None:
@@ -56,30 +52,6 @@ def test_a_snapshot_tells_the_size_of_all_files(lake: Lake, version: str) -> Non
     assert int(lake.snapshots()[-1]["total-files-size"]) == files[0]["size"] > 0
 
 
-@pytest.mark.req("E1")
-def test_a_second_commit_of_the_same_handle_is_refused_as_already_there(lake: Lake) -> None:
-    at = lake.at()
-    handle = lake.staged(10, at)
-    first = commit(lake.session, lake.ref, handle, at)
-    second = commit(lake.session, lake.ref, handle, at)
-
-    assert second.already
-    assert second.spent.snapshot == first.spent.snapshot
-    assert lake.count() == 10
-    assert len(lake.snapshots()) == 1
-
-
-@pytest.mark.req("E1")
-def test_another_execution_of_a_committed_epoch_is_refused(lake: Lake) -> None:
-    zombie, owner = lake.at(execution="t1.1"), lake.at(execution="t1.2")
-    zombies, owners = lake.staged(10, zombie), lake.staged(10, owner)
-
-    commit(lake.session, lake.ref, owners, owner)
-
-    assert commit(lake.session, lake.ref, zombies, zombie).already
-    assert lake.count() == 10
-
-
 @pytest.mark.req("E1", "E4")
 def test_a_zombie_is_refused_also_after_others_compacted_and_expired(lake: Lake) -> None:
     zombie, owner = lake.at(execution="t1.1"), lake.at(execution="t1.2")
@@ -103,18 +75,18 @@ def test_a_zombie_paused_inside_its_commit_is_refused_when_it_wakes(
     """It had asked, was told "unspent", and was stopped right before its transaction."""
     zombie, owner = lake.at(execution="t1.1"), lake.at(execution="t1.2")
     zombies, owners = lake.staged(10, zombie), lake.staged(10, owner)
-    attempt: Any = committing._attempt  # pyright: ignore[reportPrivateUsage]
+    attempt = IcebergTarget.attempt
     asleep: list[str] = [zombie.execution]
 
-    def paused(session: Any, ref: Any, at: TableCommitAt, *rest: Any) -> None:
+    def paused(self: IcebergTarget, at: TableCommitAt, *rest: Any, **more: Any) -> str | None:
         if at.execution in asleep:
             asleep.remove(at.execution)
             commit(lake.session, lake.ref, owners, owner)
             lake.append_foreign(first=1)
             lake.compact_and_expire()
-        attempt(session, ref, at, *rest)
+        return attempt(self, at, *rest, **more)
 
-    monkeypatch.setattr(committing, "_attempt", paused)
+    monkeypatch.setattr(IcebergTarget, "attempt", paused)
 
     assert commit(lake.session, lake.ref, zombies, zombie).already
     assert lake.count() == 11
@@ -153,47 +125,13 @@ def test_an_append_by_somebody_else_in_between_is_retried_and_succeeds(
     assert lake.count() == 11
 
 
-@pytest.mark.req("E1")
-def test_of_committers_that_race_one_commits_and_the_others_are_refused(
-    lake: Lake, warm: WarmSpark
-) -> None:
-    outcomes: list[TableCommit] = []
-
-    def race(at: TableCommitAt, handle: StagedFilesHandle, gate: threading.Barrier) -> None:
-        gate.wait(timeout=120)
-        outcomes.append(commit(lake.session, lake.ref, handle, at))
-
-    for epoch in (1, 2):
-        ats = [lake.at(epoch, f"t1.{attempt}") for attempt in (1, 2, 3)]
-        handles = [lake.staged(5, at) for at in ats]
-        gate = threading.Barrier(len(ats))
-        threads = [
-            threading.Thread(target=race, args=(at, handle, gate), daemon=True)
-            for at, handle in zip(ats, handles, strict=True)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(timeout=240)
-
-    assert sorted(outcome.already for outcome in outcomes) == [False] * 2 + [True] * 4
-    assert lake.count() == 10
-
-
 @pytest.mark.req("E3")
 def test_a_commit_whose_answer_was_lost_is_found_at_the_table(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = lake.at()
     handle = lake.staged(10, at)
-    attempt: Any = committing._attempt  # pyright: ignore[reportPrivateUsage]
-
-    def lost(*args: Any) -> None:
-        attempt(*args)
-        java = lake.session.sparkContext._jvm  # pyright: ignore
-        some(java).org.apache.iceberg.TableMetadataParser.fromJson("an answer that never came")
-
-    monkeypatch.setattr(committing, "_attempt", lost)
+    lose_answers(lake.session, monkeypatch)
     outcome = commit(lake.session, lake.ref, handle, at)
 
     assert not outcome.already, "it was our own"
@@ -210,16 +148,6 @@ def test_an_epoch_without_rows_spends_its_token_too(lake: Lake) -> None:
 
     assert some(look(lake.session, lake.ref, at)).by is SpentBy.DATA
     assert commit(lake.session, lake.ref, handle, at).already
-
-
-@pytest.mark.req("E1")
-def test_a_committer_that_began_too_long_ago_is_refused(lake: Lake) -> None:
-    at = lake.at()
-    handle = lake.staged(10, at)
-
-    with pytest.raises(Fenced, match="too old to commit"):
-        commit(lake.session, lake.ref, handle, at, clock=SystemClock(), deadline_s=-1)
-    assert lake.count() == 0
 
 
 @pytest.mark.req("E6")
@@ -252,13 +180,3 @@ def test_two_sinks_of_one_pipeline_may_write_to_one_table(lake: Lake) -> None:
     commit(lake.session, lake.ref, a, first)
 
     assert not commit(lake.session, lake.ref, b, second).already
-
-
-def test_the_seams_stand_on_both_sides_of_each_durable_step(lake: Lake) -> None:
-    seen: list[str] = []
-    for name in ("before stage", "staged", "before sink commit", "sink committed"):
-        seams.arm(name, lambda name=name: seen.append(name))
-    at = lake.at()
-    commit(lake.session, lake.ref, lake.staged(1, at), at)
-
-    assert seen == ["before stage", "staged", "before sink commit", "sink committed"]

@@ -15,10 +15,11 @@ from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.errors import Fenced, Refused, Unavailable
 from headrace.lake.iceberg import commit as committing
 from headrace.lake.iceberg.catalogs import exists, identifier, load_table, metadata_of, open_catalog
+from headrace.lake.iceberg.commit_target import IcebergTarget
 from headrace.lake.iceberg.creation import TableExists, has_namespace, location_to_be
 from headrace.lake.iceberg.snapshots import count_rows
 from headrace.model.jobs.epoch import COMMIT_DEADLINE_S
-from tests.spark.lake import some
+from tests.spark.lake import lose_answers, some
 from tests.spark.settings import at, setting
 
 Make = Callable[..., IcebergSink]
@@ -48,7 +49,7 @@ def make(request: pytest.FixtureRequest, warehouse: str, tmp_path: Path) -> Make
             has_committed=has_committed,
             planned_tables=planned_tables,
         )
-        return IcebergSink(name, given)
+        return IcebergSink(name, *given)
 
     return made
 
@@ -204,16 +205,16 @@ def test_a_zombie_that_was_about_to_make_the_table_is_refused_by_the_catalog(
     """It was told that there is none, and was stopped right before its transaction."""
     owner, zombie = make(), make()
     handle = owner.stage(session, frame(session, 5), at()).handle
-    attempt: Any = committing._attempt  # pyright: ignore[reportPrivateUsage]
+    attempt: Any = IcebergTarget.attempt
     asleep = [True]
 
-    def paused(*args: Any) -> Any:
+    def paused(*args: Any, **more: Any) -> Any:
         if asleep:
             asleep.clear()
             assert not owner.commit(session, handle, at(execution="t1.2")).already
-        return attempt(*args)
+        return attempt(*args, **more)
 
-    monkeypatch.setattr(committing, "_attempt", paused)
+    monkeypatch.setattr(IcebergTarget, "attempt", paused)
 
     assert zombie.commit(session, handle, at()).already
     assert count(session, owner) == 5
@@ -225,14 +226,7 @@ def test_a_creation_whose_answer_was_lost_is_found_at_the_table(
 ) -> None:
     to = make()
     handle = to.stage(session, frame(session, 5), at()).handle
-    attempt: Any = committing._attempt  # pyright: ignore[reportPrivateUsage]
-
-    def lost(*args: Any) -> None:
-        attempt(*args)
-        java = session.sparkContext._jvm  # pyright: ignore
-        some(java).org.apache.iceberg.TableMetadataParser.fromJson("an answer that never came")
-
-    monkeypatch.setattr(committing, "_attempt", lost)
+    lose_answers(session, monkeypatch)
 
     assert not to.commit(session, handle, at()).already, "it was our own"
     assert count(session, to) == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,16 +12,16 @@ from pyspark.sql import SparkSession
 from headrace import seams
 from headrace.clock import SystemClock
 from headrace.connectors.iceberg.sink import IcebergSink
-from headrace.errors import Fenced, Refused, TokenSpent, Unavailable
+from headrace.errors import Fenced, Refused, Unavailable
+from headrace.lake.catalog import TableRef
 from headrace.lake.iceberg import sweep as forgetting
-from headrace.lake.iceberg.catalogs import TableRef, exists
-from headrace.lake.iceberg.commit import commit, look, spend_by_abort
-from headrace.lake.iceberg.sweep import abort, forget, sweep
-from headrace.lake.iceberg.token import SpentAtTable, TableCommitAt
+from headrace.lake.iceberg.catalogs import exists
+from headrace.lake.iceberg.commit_target import IcebergTarget
+from headrace.lake.iceberg.token import TableCommitAt
 from headrace.model.jobs.epoch import EpochAt, Moment, now
+from tests.contracts.sink_harness import Crash, die
 from tests.fakes import FakeClock
-from tests.spark.lake import Lake, sql, staged_files
-from tests.spark.lake_tables.test_abort import Crash, crash
+from tests.spark.lake import Lake, abort, commit, forget, sql, staged_files, sweep
 from tests.spark.settings import INCARNATION, setting
 from tests.spark.stand import Stand
 
@@ -84,31 +85,6 @@ def test_after_snapshots_were_expired_files_of_the_table_are_told_from_leftovers
 
 
 @pytest.mark.req("C2", "E6")
-def test_what_was_given_up_and_never_aborted_here_is_spent_before_it_is_deleted(
-    lake: Lake,
-) -> None:
-    """A restore gives up what was only planned, in the store alone."""
-    lost, open_ = lake.at(1, "t1.0"), lake.at(2)
-    lake.staged(5, lost)
-    committed(lake, 1)
-    handle = lake.staged(5, open_)
-
-    def look_at_it() -> None:
-        assert look(lake.session, lake.ref, open_) is not None
-        assert staged_files(lake.folder(open_))
-
-    seams.arm("before leftovers are deleted", look_at_it)
-    forget(lake.session, lake.ref, lake.at(2, "f.1"))
-
-    assert not lake.folder(lost).exists()
-    assert not lake.folder(open_).exists()
-    assert marks(lake) == {}
-    assert lake.count() == 5
-    with pytest.raises(TokenSpent):
-        commit(lake.session, lake.ref, handle, open_)
-
-
-@pytest.mark.req("C2", "E6")
 def test_what_a_paused_process_commits_just_before_it_would_be_aborted_is_kept(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,11 +93,14 @@ def test_what_a_paused_process_commits_just_before_it_would_be_aborted_is_kept(
     lake.staged(3, lost)
     handle = lake.staged(5, paused)
 
-    def wake_it_up(session: SparkSession, ref: TableRef, at: TableCommitAt) -> SpentAtTable:
-        commit(session, ref, handle, paused)
-        return spend_by_abort(session, ref, at)
+    listed = IcebergTarget.unspent_epochs
 
-    monkeypatch.setattr(forgetting, "spend_by_abort", wake_it_up)
+    def then_wakes_it_up(self: IcebergTarget, at: TableCommitAt) -> Sequence[TableCommitAt]:
+        unspent = listed(self, at)
+        commit(lake.session, lake.ref, handle, paused)
+        return unspent
+
+    monkeypatch.setattr(IcebergTarget, "unspent_epochs", then_wakes_it_up)
     forget(lake.session, lake.ref, lake.at(1, "f.1"))
 
     assert lake.count() == 5
@@ -195,7 +174,7 @@ def test_marks_are_there_until_all_that_was_staged_is_gone(lake: Lake) -> None:
     committed(lake, 1)
     lake.append_foreign(first=1)
     lake.expire()
-    seams.arm("before leftovers are deleted", crash)
+    seams.arm("before leftovers are deleted", die)
     with pytest.raises(Crash):
         forget(lake.session, lake.ref, lake.at(1))
     seams.disarm_all()
@@ -238,8 +217,8 @@ def test_the_deadline_is_the_one_the_sink_was_made_with(
     """Also for save modes: a late one would drop the rows that came since."""
     stand = Stand(session, warehouse).made()
     options = {"namespace": "saving", "table": stand.name, "data_save_mode": "DROP_DATA"}
-    made = replace(setting("Iceberg", "sink", options, warehouse=warehouse), commit_deadline_s=60.0)
-    to = IcebergSink("Iceberg-1", made)
+    made = setting("Iceberg", "sink", options, warehouse=warehouse, commit_deadline_s=60.0)
+    to = IcebergSink("Iceberg-1", *made)
     clock = SystemClock()
     asleep = Moment(clock.monotonic_s() - 61, clock.wall_ms() - 61_000)
     late = EpochAt(INCARNATION, 1, 0, "t1.1", since=asleep)
@@ -330,3 +309,49 @@ def test_a_sweep_removes_the_empty_folder_of_a_lost_execution(lake: Lake) -> Non
 
     assert not lake.folder(lost).exists()
     assert lake.count() == 5
+
+
+@pytest.mark.req("C2", "E4", "E6")
+def test_what_is_staged_beside_files_of_the_table_goes_alone(lake: Lake) -> None:
+    """Neither a snapshot nor a mark tells any more that the epoch is committed, so it is aborted:
+    that says nothing about the files that the table reads."""
+    owner, late = lake.at(1, "t1.1"), lake.at(1, "t0.9")
+    committed(lake, 1)
+    lake.append_foreign(first=1)
+    lake.expire()
+    forget(lake.session, lake.ref, lake.at(1, "f.1"))
+    assert lake.count() == 6
+    assert marks(lake) == {}
+    lake.staged(5, late)
+
+    forget(lake.session, lake.ref, lake.at(1, "f.2"))
+
+    assert staged_files(lake.folder(owner)), "files that the table reads were deleted"
+    assert not lake.folder(late).exists()
+    assert lake.count() == 6
+    assert marks(lake) == {}
+
+
+@pytest.mark.req("C2", "E4", "E6")
+def test_files_of_the_table_stay_when_a_former_try_to_forget_aborted_their_epoch(
+    lake: Lake,
+) -> None:
+    owner, late = lake.at(1, "t1.1"), lake.at(1, "t0.9")
+    committed(lake, 1)
+    lake.append_foreign(first=1)
+    lake.expire()
+    forget(lake.session, lake.ref, lake.at(1, "f.1"))
+    lake.staged(5, late)
+    seams.arm("before leftovers are deleted", die)
+    with pytest.raises(Crash):
+        forget(lake.session, lake.ref, lake.at(1, "f.2"))
+    seams.disarm_all()
+    lake.append_foreign(first=2)
+    lake.expire()  # the abort is a property by now, and no snapshot names it
+
+    forget(lake.session, lake.ref, lake.at(1, "f.3"))
+
+    assert staged_files(lake.folder(owner))
+    assert not lake.folder(late).exists()
+    assert lake.count() == 7
+    assert marks(lake) == {}

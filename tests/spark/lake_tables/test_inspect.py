@@ -18,7 +18,7 @@ from headrace.cli.tables import inspection_run
 from headrace.clock import SystemClock
 from headrace.errors import Refused, Unavailable
 from headrace.inspection.survey import InspectionWish, inspect_catalog
-from headrace.lake.iceberg.catalogs import CatalogConfig
+from headrace.lake.catalog import CatalogConfig
 from headrace.worker.warm_session import WarmSpark
 from tests.spark.lake import session_range, sql
 from tests.spark.written import MERGE_ON_READ

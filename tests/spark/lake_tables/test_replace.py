@@ -9,12 +9,13 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import SystemClock
 from headrace.errors import Fenced, Refused, TokenSpent
-from headrace.lake.iceberg import commit as committing
+from headrace.exactly_once.target import SpendLimits
 from headrace.lake.iceberg.catalogs import local_path
+from headrace.lake.iceberg.commit_target import SPEND_TRIES_MAX, IcebergTarget
 from headrace.lake.iceberg.replace import abort, discard, look_replaced, replace
 from headrace.lake.iceberg.token import ProcessAt
 from headrace.model.jobs.epoch import Moment, SpentBy
-from tests.spark.lake import some
+from tests.spark.lake import lose_answers, some
 from tests.spark.written import Written, copy_of, groups_of, six_files
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("quick")
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committing, "SPEND_WAIT_S", 0.0)
+    monkeypatch.setattr(IcebergTarget, "limits", SpendLimits(SPEND_TRIES_MAX, wait_s=0))
 
 
 @pytest.fixture
@@ -65,10 +66,10 @@ def test_a_zombie_paused_inside_its_commit_is_refused_when_it_wakes(
     """Another worker commits the same process, others compact, the snapshots are expired."""
     zombie, owner = written.at(execution="c1.1"), written.at(execution="c1.2")
     groups = written.rewritten()
-    attempt: Any = committing._attempt  # pyright: ignore[reportPrivateUsage]
+    attempt: Any = IcebergTarget.attempt
     asleep = [zombie.execution]
 
-    def paused(session: Any, table: Any, at: Any, *rest: Any) -> Any:
+    def paused(self: IcebergTarget, at: Any, *rest: Any, **more: Any) -> Any:
         if at.execution in asleep:
             asleep.remove(at.execution)
             written.replace(groups, owner)
@@ -77,9 +78,9 @@ def test_a_zombie_paused_inside_its_commit_is_refused_when_it_wakes(
                 f"CALL headrace.system.expire_snapshots(table => '{written.name}', "
                 "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
             )
-        return attempt(session, table, at, *rest)
+        return attempt(self, at, *rest, **more)
 
-    monkeypatch.setattr(committing, "_attempt", paused)
+    monkeypatch.setattr(IcebergTarget, "attempt", paused)
     woken = written.replace(groups, zombie)
 
     assert (woken.already, woken.snapshot, woken.groups) == (True, None, None)
@@ -183,13 +184,7 @@ def test_an_answer_that_is_lost_is_settled_by_looking(
     written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = written.rewritten()
-    attempt: Any = committing._attempt  # pyright: ignore[reportPrivateUsage]
-
-    def lost(session: SparkSession, table: Any, *rest: Any) -> Any:
-        attempt(session, table, *rest)
-        table.newScan().useSnapshot(1)  # any error of Java's after the commit has landed
-
-    monkeypatch.setattr(committing, "_attempt", lost)
+    lose_answers(written.session, monkeypatch)
     outcome = written.replace(groups)
 
     assert (outcome.already, outcome.groups) == (False, {0, 1})

@@ -12,7 +12,7 @@ from headrace.lake.iceberg import rewrite as rewriting
 from headrace.lake.iceberg.catalogs import local_path
 from headrace.lake.iceberg.file_records import Inputs, Rewritten
 from headrace.model.tables.files import DeleteKind
-from headrace.spark.jvm import singleton
+from headrace.spark.jvm_bridge import singleton
 from tests.spark.lake import some, staged_files
 from tests.spark.written import MERGE_ON_READ, Written, by_partition, copy_of, groups_of
 

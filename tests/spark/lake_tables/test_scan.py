@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.errors import Refused
+from headrace.lake.catalog import TableMissing
 from headrace.lake.iceberg import file_records
-from headrace.lake.iceberg.catalogs import TableMissing
 from headrace.lake.iceberg.scan import probe
 from headrace.model.tables.files import DeleteKind, Partition
 from tests.spark.lake import some

@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 from headrace.clock import SystemClock
 from headrace.errors import Fenced, Unavailable
-from headrace.lake.iceberg import commit as committing
+from headrace.exactly_once.target import SpendLimits
+from headrace.lake.iceberg.commit_target import SPEND_TRIES_MAX, IcebergTarget
 from headrace.model.jobs.epoch import Moment
 from headrace.protocol.tables import CatalogSpec, CommitPayload, Planned
 from headrace.seams import arm, disarm_all
@@ -28,7 +29,7 @@ AWAY = CatalogSpec(
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committing, "SPEND_WAIT_S", 0.0)
+    monkeypatch.setattr(IcebergTarget, "limits", SpendLimits(SPEND_TRIES_MAX, wait_s=0))
 
 
 @pytest.fixture

@@ -9,8 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.errors import Refused, Unavailable
-from headrace.lake.iceberg.catalogs import TableRef, identifier, local_path, open_catalog
+from headrace.lake.catalog import TableRef
+from headrace.lake.iceberg.catalogs import identifier, local_path, open_catalog
+from headrace.lake.iceberg.table_format import IcebergFormat
 from headrace.model.tables.files import TableFiles
+from headrace.model.task import TaskKind
 from headrace.protocol.tables import (
     CatalogSpec,
     Clocks,
@@ -19,7 +22,6 @@ from headrace.protocol.tables import (
     ToEvaluate,
 )
 from headrace.worker.execution import ExecutionStopped
-from headrace.worker.tables import evaluation
 from headrace.worker.warm_session import WarmSpark
 from tests.spark.lake import some, sql
 from tests.spark.table_stand import EMBEDDED, NOW_MS, Tasks, again, name_of
@@ -148,13 +150,13 @@ def test_a_task_that_is_told_to_stop_ends_between_two_steps(tasks: Tasks, writte
     told = EvaluatePayload(
         catalog=EMBEDDED, now_ms=NOW_MS, tables=(ToEvaluate(table=name_of(written)),)
     )
-    stopped = tasks.execution(told)
+    stopped = tasks.execution(TaskKind.EVALUATE, told)
     stopped.stop()
     with pytest.raises(ExecutionStopped):
-        tasks.runner.evaluate(stopped)
-    alive = tasks.execution(told)
+        tasks.runner.run(stopped)
+    alive = tasks.execution(TaskKind.EVALUATE, told)
     before = alive.activity
-    tasks.runner.evaluate(alive)
+    tasks.runner.run(alive)
     assert alive.activity >= before + 3  # the step, a page of files, the end of the look
     assert alive.progress.step == f"evaluating {written.ref} (1 of 1)"
 
@@ -163,13 +165,15 @@ def test_a_table_that_did_not_change_is_not_scanned_until_time_may_fire_a_rule(
     tasks: Tasks, written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scans: list[str] = []
-    scan = evaluation.scan
+    scan = IcebergFormat.scan
 
-    def watched(session: SparkSession, ref: TableRef, **more: Any) -> TableFiles:
+    def watched(
+        self: IcebergFormat, session: SparkSession, ref: TableRef, **more: Any
+    ) -> TableFiles:
         scans.append(str(ref))
-        return scan(session, ref, **more)
+        return scan(self, session, ref, **more)
 
-    monkeypatch.setattr(evaluation, "scan", watched)
+    monkeypatch.setattr(IcebergFormat, "scan", watched)
     done: Clocks = {
         "0/p=0": (NOW_MS, None, None, None),
         "0/p=1": (NOW_MS + 5, None, None, None),
@@ -235,7 +239,7 @@ def test_a_partition_that_is_new_and_not_due_is_told_once_to_be_timed(
 def test_a_table_that_nobody_optimizes_is_summed_up_without_a_scan(
     tasks: Tasks, written: Written, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(evaluation, "scan", None)  # whoever called it would fail
+    monkeypatch.setattr(IcebergFormat, "scan", None)  # whoever called it would fail
     found = tasks.look(written, defaults={"self-optimizing.enabled": "false"})
 
     assert (found.chosen.enabled, found.pending, found.look_at_ms) == (False, None, None)
@@ -257,7 +261,7 @@ def test_the_pre_check_spares_a_scan_until_its_interval_is_over(
     asked = again(written, first)
 
     with monkeypatch.context() as patched:
-        patched.setattr(evaluation, "scan", None)
+        patched.setattr(IcebergFormat, "scan", None)
         spared = tasks.look(asked, defaults=chosen, now_ms=NOW_MS + 1)
     closely = tasks.look(asked, defaults=chosen, now_ms=NOW_MS + HOUR_MS)
 

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.errors import Refused
+from headrace.errors import Refused, Unavailable
 from headrace.model.jobs.spec import PluginSpec
 from headrace.transforms.registry import make_transform
-from tests.spark.settings import setting
 
 
 def run(plugin: str, options: dict[str, Any], *frames: DataFrame) -> DataFrame:
     spec = PluginSpec(name=f"{plugin}-1", plugin=plugin, options=options)
-    transform = make_transform(spec, setting(plugin, "transform", options))
+    transform = make_transform(spec, None, secrets={})
     inputs = {f"t{number}": frame for number, frame in enumerate(frames, 1)}
     return transform(frames[0].sparkSession, inputs, now_ms=0)
 
@@ -98,7 +97,9 @@ def test_rows_of_several_inputs_go_together(session: SparkSession) -> None:
         run("Filter", {"include_fields": ["a"]}, first, frame(session, "1 as a"))
 
 
-def test_a_transform_that_is_unknown_is_refused_with_those_that_are_known() -> None:
+def test_a_transform_that_is_unknown_is_told_with_those_that_are_known() -> None:
     spec = PluginSpec(name="Copy-1", plugin="Copy", options={})
-    with pytest.raises(Refused, match="no transform 'Copy'; known are FieldMapper, Filter, Sql"):
-        make_transform(spec, setting("Sql", "transform", {}))
+    with pytest.raises(
+        Unavailable, match="no transform 'Copy'; known are FieldMapper, Filter, Sql"
+    ):
+        make_transform(spec, None, secrets={})

@@ -11,16 +11,15 @@ from pyspark.sql import functions as f
 from headrace.errors import Refused
 from headrace.model.jobs.spec import PluginSpec
 from headrace.transforms.registry import make_transform
-from headrace.transforms.sql import fix_now
+from headrace.transforms.sql.transform import fix_now
 from tests.spark.lake import Lake, sql
-from tests.spark.settings import setting
 
 NOW_MS = 1_700_000_000_123  # 2023-11-14 22:13:20.123 UTC
 
 
 def run(session: SparkSession, query: str, table: str = "fake") -> list[tuple[object, ...]]:
     spec = PluginSpec(name="Sql-1", plugin="sql", options={"query": query})
-    transform = make_transform(spec, setting("Sql", "transform", {"query": query}))
+    transform = make_transform(spec, None, secrets={})
     frame = transform(session, {table: session.range(3).toDF("id")}, now_ms=NOW_MS)
     return [tuple(row) for row in frame.collect()]
 

@@ -14,7 +14,7 @@ from headrace.connectors.files.source import FileSource
 from headrace.connectors.jdbc.sink import JdbcSink
 from headrace.errors import HeadraceError, Refused
 from headrace.model.jobs.epoch import EpochAt
-from headrace.spark.jvm import translated_errors
+from headrace.spark.jvm_bridge import translated_errors
 from tests.spark.base import Base
 from tests.spark.folder import query
 from tests.spark.lake import some
@@ -25,7 +25,7 @@ FIELDS = {"id": "bigint", "price": "decimal(4,1)", "day": "date", "at": "timesta
 
 def source(folder: Path, form: str, fields: dict[str, str], **options: Any) -> FileSource:
     given = {"path": str(folder), "file_format_type": form, "schema": {"fields": fields}, **options}
-    return FileSource("LocalFile-1", setting("LocalFile", "source", given))
+    return FileSource("LocalFile-1", *setting("LocalFile", "source", given))
 
 
 def failure(session: SparkSession, does: Callable[[], object]) -> HeadraceError:
@@ -37,7 +37,7 @@ def failure(session: SparkSession, does: Callable[[], object]) -> HeadraceError:
 
 
 def reading(session: SparkSession, made: FileSource) -> Callable[[], object]:
-    return lambda: made.read(session, some(made.plan(None))).collect()
+    return lambda: made.read(session, some(made.plan(session, None))).collect()
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_query_says_where_in_it_a_value_failed(session: SparkSession) -> None:
 def test_a_folder_below_a_file_is_refused_in_words(session: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a file").write_text("")
     given = {"path": f"{tmp_path}/a file/below", "file_format_type": "csv"}
-    sink = FileSink("LocalFile-1", setting("LocalFile", "sink", given))
+    sink = FileSink("LocalFile-1", *setting("LocalFile", "sink", given))
     with pytest.raises(Refused, match=r"sink LocalFile-1: .*/a file/below: Not a directory; check"):
         sink.stage(session, session.range(1), EpochAt("i", 1, 1, "t.1"))
 
@@ -121,7 +121,7 @@ def test_a_row_that_fails_is_not_blamed_on_a_folder_that_can_be_written(
     session: SparkSession, tmp_path: Path
 ) -> None:
     given = {"path": f"{tmp_path}/out", "file_format_type": "csv"}
-    sink = FileSink("LocalFile-1", setting("LocalFile", "sink", given))
+    sink = FileSink("LocalFile-1", *setting("LocalFile", "sink", given))
     frame = query(session, "SELECT raise_error('the row is to blame') AS x")
     error = failure(session, lambda: sink.stage(session, frame, EpochAt("i", 1, 1, "t.1")))
 

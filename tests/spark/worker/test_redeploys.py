@@ -27,14 +27,14 @@ from headrace.protocol.messages import (
     Restore,
     TaskEnded,
 )
-from headrace.spark.jvm import jvm, scala_context, singleton
-from headrace.worker import host as host_module
+from headrace.spark.jvm_bridge import jvm, scala_context, singleton
+from headrace.worker import sync_loop
 from headrace.worker.client import LeaderClient
 from headrace.worker.execution import Execution
-from headrace.worker.host import Host
 from headrace.worker.jvm_monitor import Spark
 from headrace.worker.outbox import Outbox
 from headrace.worker.runner import Runner
+from headrace.worker.sync_loop import SyncLoop
 from headrace.worker.warm_session import WarmSpark, task_session
 from tests.crash.cluster import until
 from tests.fakes import registration
@@ -126,10 +126,10 @@ class Work:
         return None
 
 
-def a_host(warm: WarmSpark, leader: Leader, work: Work, home: Path) -> Host:
+def a_sync_loop(warm: WarmSpark, leader: Leader, work: Work, home: Path) -> SyncLoop:
     transport = httpx2.MockTransport(leader)
     clients = [LeaderClient(["http://a:1"], token=None, transport=transport) for _ in range(2)]
-    return Host(
+    return SyncLoop(
         registration("w1", slots=LOCATIONS, application=warm.application),
         clients[0],
         clients[1],
@@ -155,10 +155,10 @@ def test_a_thousand_redeploys_leave_no_session_tag_cache_entry_thread_or_file_be
     warm: WarmSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for interval in ("BUSY_SYNC_INTERVAL_S", "IDLE_SYNC_INTERVAL_S"):
-        monkeypatch.setattr(host_module, interval, 0.01)
+        monkeypatch.setattr(sync_loop, interval, 0.01)
     leader, work = Leader(), Work(warm)
-    host = a_host(warm, leader, work, tmp_path)
-    thread = threading.Thread(target=host.run, daemon=True)
+    loop = a_sync_loop(warm, leader, work, tmp_path)
+    thread = threading.Thread(target=loop.run, daemon=True)
     thread.start()
     attempts = iter(range(1, (WARM_UP + REDEPLOYS) // LOCATIONS + 1))
     for _ in range(WARM_UP // LOCATIONS):
@@ -180,7 +180,7 @@ def test_a_thousand_redeploys_leave_no_session_tag_cache_entry_thread_or_file_be
     assert work.overlaps == 0, "the older execution had ended"
     assert warm.take_pool() <= pool + LOCATIONS
     warm.give_pool_back(pool)
-    host.stop()
+    loop.stop()
     thread.join(SETTLE_MAX_S)
     assert not thread.is_alive()
     assert work.foreign_tags == set()

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.connectors.files.source import FileSource
 from headrace.model.jobs.spec import PipelineSpec, PluginSpec
 from headrace.protocol.messages import EpochPlan
-from headrace.spark.progress import RowCount, ScanCount, SparkRowCounter, rows_counted_once
+from headrace.spark.row_counts import RowCount, ScanCount, SparkRowCounter, rows_counted_once
 from headrace.transforms.registry import make_transform
 from headrace.worker.dataflow import Dataflow
 from tests.spark.lake import some
@@ -119,7 +119,7 @@ def test_a_scan_is_counted_also_when_spark_has_forgotten_its_oldest_queries(
     count = ScanCount(parquet(), TAG)
     count.frame.createOrReplaceTempView("t")
     run(sql(session, "select id from t where id < 250"))
-    monkeypatch.setattr("headrace.spark.progress.QUERIES_COUNTED_MAX", 1)
+    monkeypatch.setattr("headrace.spark.row_counts.QUERIES_COUNTED_MAX", 1)
 
     assert count.rows(max_s=10) == ROWS // 4
 
@@ -161,12 +161,9 @@ def test_sources_whose_scans_have_the_same_name_have_no_count(
         ),
         sinks=tuple(sinks),
     )
-    transforms = [
-        make_transform(made, setting("Sql", "transform", dict(made.options)))
-        for made in spec.transforms
-    ]
+    transforms = [make_transform(made, None, secrets={}) for made in spec.transforms]
     frames = Dataflow(spec, sources, transforms, session, SparkRowCounter(TAG))
-    slices = {source.name: some(source.plan(None)) for source in sources}
+    slices = {source.name: some(source.plan(session, None)) for source in sources}
 
     with frames.frames_of(EpochPlan(slices=slices, now_ms=0)) as made:
         for transform in spec.transforms:
@@ -192,4 +189,4 @@ def test_a_scan_that_a_query_has_twice_tells_nothing(
 def parquet_source(session: SparkSession, folder: Path, rows: int) -> FileSource:
     session.range(rows).write.parquet(str(folder))
     given = {"path": str(folder), "file_format_type": "parquet"}
-    return FileSource(folder.name, setting("LocalFile", "source", given))
+    return FileSource(folder.name, *setting("LocalFile", "source", given))

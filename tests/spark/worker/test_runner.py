@@ -42,11 +42,8 @@ ROWS = 3
 STAGED: JsonValue = {"staged": "x"}
 
 
-class Watched:
+class Watched(Sink):
     """A sink that keeps nothing, and remembers what was asked of it."""
-
-    opens = False
-    leaves_stage = True
 
     def __init__(self, name: str, swept: list[tuple[str, int, JsonValue]]) -> None:
         self.name, self._swept = name, swept
@@ -75,9 +72,6 @@ class Watched:
 
     def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
         raise AssertionError
-
-    def close(self, rows: int) -> None:
-        self.closed = rows
 
 
 class Bench:
@@ -147,7 +141,7 @@ def _source(number: int, rows: int, table: str) -> PluginSpec:
 def bench(warm: WarmSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     made = Bench(warm, tmp_path)
 
-    def watched(spec: PluginSpec, setting: Setting) -> Sink:
+    def watched(spec: PluginSpec, setting: Setting, *, secrets: object) -> Sink:
         made.settings.append(setting)
         return Watched(spec.name, made.swept)
 

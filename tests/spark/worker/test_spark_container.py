@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from headrace.containers.child_process import session_members
 from headrace.containers.container import ContainerSetting, Launch, LaunchState
 from headrace.containers.detached import DetachedWorkers
 from headrace.containers.local import spark_workers
-from headrace.containers.process import session_members
 from tests.cli.machine import is_gone, wait_until
 from tests.spark.standalone import Cluster, standalone
 

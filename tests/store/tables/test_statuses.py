@@ -23,7 +23,7 @@ from headrace.model.tables.status import (
     TableStatus,
 )
 from headrace.store.core.engine import reading, writing
-from headrace.store.tables import lake_tables, processes, recovery, table_changes
+from headrace.store.tables import lake_tables, processes, table_changes, table_reset
 from headrace.store.tables.lake_tables import LakeTable
 from headrace.store.tables.processes import Process
 from tests.coordinator.tables.lake_rows import LakeRows
@@ -146,7 +146,7 @@ def test_recovery_resets_a_table_exactly_as_its_map_says(store: Engine, table_id
 
             landed = lands(
                 store,
-                lambda conn, seen=seen, decision=decision: recovery.reset(
+                lambda conn, seen=seen, decision=decision: table_reset.reset(
                     conn, seen, decision, now_ms=1
                 ),
             )

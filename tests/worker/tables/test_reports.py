@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.lake.iceberg.scan import Probe
+from headrace.lake.table_format import Probe
 from headrace.model.tables.assessment import assess
 from headrace.model.tables.evaluation import PartitionClock
 from headrace.model.tables.files import Partition

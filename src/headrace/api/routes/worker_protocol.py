@@ -1,5 +1,8 @@
 """The worker protocol over HTTP. Only the leader answers; the others say where it is (421).
 
+A worker may speak an older version: what it is answered is shaped for that (`protocol/versions`).
+One whose version is not spoken here is told which ones are, whatever else it said.
+
 `sync` and `wait` are the hot routes. They are async, take the raw body and touch only the writer's
 queue and the notifier, so that hundreds of parked workers cost no thread. All else is synchronous
 (docs/adr/0007).
@@ -17,19 +20,22 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.api.errors import response_to
 from headrace.coordinator.service import Coordinator
-from headrace.errors import HeadraceError, Refused, SyncOvertaken
+from headrace.errors import HeadraceError, ProtocolRefused, Refused, SyncOvertaken
 from headrace.model.task import Lane
+from headrace.protocol import versions
 from headrace.protocol.messages import (
     PROTOCOL_VERSION,
     Answer,
     Goodbye,
     Message,
     Register,
+    Spoken,
     Sync,
     WaitEnd,
 )
 
 WAIT_S_MAX = 30.0
+PREFIX = "/v1/worker/"
 
 M = TypeVar("M", bound=Message)
 Handler = Callable[[Coordinator, Request], Awaitable[bytes]]
@@ -47,17 +53,24 @@ async def _read_message(request: Request, kind: type[M]) -> M:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
+        _check_version(_said_version(body))  # of a newer worker nothing else can be expected
         problem = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in problem["loc"])
         raise Refused(f"the message can't be read: {place}: {problem['msg']}") from error
 
 
+def _said_version(body: bytes) -> int:
+    """The version of a message that can't be read; the present one, if it does not say any."""
+    try:
+        return Spoken.model_validate_json(body).protocol
+    except ValidationError:
+        return PROTOCOL_VERSION
+
+
 def _check_version(protocol: int) -> None:
-    if protocol != PROTOCOL_VERSION:
-        raise Refused(
-            f"this coordinator speaks protocol version {PROTOCOL_VERSION}, the worker {protocol}; "
-            "run the same release of headrace on both"
-        )
+    spoken = versions.SPOKEN
+    if not spoken.speaks(protocol):
+        raise ProtocolRefused.of(protocol, oldest=spoken.oldest, newest=spoken.newest)
 
 
 async def sync(coordinator: Coordinator, request: Request) -> bytes:
@@ -69,7 +82,7 @@ async def sync(coordinator: Coordinator, request: Request) -> bytes:
     answered = coordinator.answers.expect()
     term.writer.put(message, answered)
     answer: Answer = await answered.waiting
-    return answer.__pydantic_serializer__.to_json(answer)
+    return versions.SPOKEN.said(answer, message.protocol)
 
 
 async def wait(coordinator: Coordinator, request: Request) -> bytes:
@@ -92,21 +105,35 @@ async def register(coordinator: Coordinator, request: Request) -> bytes:
     message = await _read_message(request, Register)
     _check_version(message.protocol)
     answer = await run_in_threadpool(lambda: coordinator.leader_term().register(message))
-    return answer.model_dump_json().encode()
+    return versions.SPOKEN.said(answer, message.protocol)
 
 
 async def goodbye(coordinator: Coordinator, request: Request) -> bytes:
     message = await _read_message(request, Goodbye)
+    _check_version(message.protocol)
     await run_in_threadpool(lambda: coordinator.leader_term().goodbye(message))
     return b"{}"
 
 
+async def _unknown(_: Coordinator, request: Request) -> bytes:
+    """A request that only newer workers know. They say which version it is of."""
+    _check_version((await _read_message(request, Spoken)).protocol)
+    raise Refused(f"protocol {PROTOCOL_VERSION} has no {request.method} {request.url.path}")
+
+
 _HANDLERS: Mapping[tuple[str, str], Handler] = {
-    ("POST", "/v1/worker/sync"): sync,
-    ("GET", "/v1/worker/wait"): wait,
-    ("POST", "/v1/worker/register"): register,
-    ("POST", "/v1/worker/goodbye"): goodbye,
+    ("POST", f"{PREFIX}sync"): sync,
+    ("GET", f"{PREFIX}wait"): wait,
+    ("POST", f"{PREFIX}register"): register,
+    ("POST", f"{PREFIX}goodbye"): goodbye,
 }
+
+
+def _handler_of(scope: Scope) -> Handler | None:
+    if scope["type"] != "http":
+        return None
+    handler = _HANDLERS.get((scope["method"], scope["path"]))
+    return handler or (_unknown if scope["path"].startswith(PREFIX) else None)
 
 
 class WorkerProtocol:
@@ -120,10 +147,7 @@ class WorkerProtocol:
         self._app, self._coordinator = app, coordinator
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handler = (
-            _HANDLERS.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        )
-        if handler is None:
+        if (handler := _handler_of(scope)) is None:
             await self._app(scope, receive, send)
             return
         try:

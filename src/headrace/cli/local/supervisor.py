@@ -31,8 +31,8 @@ from headrace.cli.serve import command
 from headrace.client.client import Client
 from headrace.clock import Clock, SystemClock
 from headrace.config import COORDINATOR_ONLY, Settings, child_environment
+from headrace.containers.child_process import UNHURRIED, LocalProcess
 from headrace.containers.container import Exited, Running
-from headrace.containers.process import UNHURRIED, LocalProcess
 from headrace.errors import BadSetting, Refused, Unavailable
 from headrace.spark.installation import find_java, find_spark
 

@@ -22,9 +22,13 @@ from headrace.errors import BadSetting
 from headrace.inspection.report import CatalogReport
 from headrace.inspection.survey import InspectionWish, inspect_catalog
 from headrace.inspection.text import plain
-from headrace.lake.iceberg.catalogs import CatalogConfig, embedded_catalog, local_path
-from headrace.protocol.tables import CatalogSpec, OfCatalog
-from headrace.worker.tables.catalogs import EMBEDDED_TYPE, config_of
+from headrace.lake.catalog import CatalogConfig
+from headrace.lake.iceberg.catalogs import (
+    EMBEDDED_TYPE,
+    catalog_config,
+    embedded_catalog,
+    local_path,
+)
 from headrace.worker.warm_session import start_spark
 
 # Opening a JDBC catalog creates its tables where there are none; an inspection changes nothing.
@@ -82,8 +86,7 @@ def catalog_of(request: InspectionRequest, settings: Settings) -> CatalogConfig:
             if request.type == "jdbc"
             else request.properties
         )
-        spec = CatalogSpec(name=request.catalog, type=request.type, properties=dict(made))
-        config = config_of(OfCatalog(catalog=spec), warehouse="")
+        config = catalog_config(request.catalog, request.type, made, warehouse="")
         return replace(config, set_by="its --type and --property")
     if request.properties:
         raise BadSetting(

@@ -1,4 +1,4 @@
-"""Commit, abort, open and sweep an epoch at a folder, exactly once, by means of a manifest file.
+"""A folder as a target of exactly_once: a token is spent by means of a manifest file.
 
 The commit is one step: the exclusive creation of the epoch's manifest. It spends the token, and the
 file system refuses a second creation. Whoever finds a manifest obeys the one that *is there*. Its
@@ -15,6 +15,10 @@ manifest of epoch 0 names files to delete instead of files to move. The one step
 again its exclusive creation, and anyone may replay its deletes. A zombie that wakes after epoch 1
 was committed finds the manifest, and can delete only what it names, which is gone already: no later
 epoch gives a file one of these names (places.py).
+
+Of an ended job the manifests go last, since only a manifest says that a token is spent, and which
+renames are still to be done. A committer that wakes afterwards finds what it staged gone, and is
+refused, so that a folder needs no deadline. Strays are what incarnations without an owner left.
 """
 
 from __future__ import annotations
@@ -22,14 +26,17 @@ from __future__ import annotations
 import hashlib
 import itertools
 import logging
-import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import quote, unquote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from headrace.connectors.files.places import MANIFEST, Places
-from headrace.errors import Refused, TokenSpent
-from headrace.model.jobs.epoch import SpentBy
+from headrace.clock import Clock, SystemClock
+from headrace.connectors.files.places import HIDDEN, MANIFEST, Places
+from headrace.errors import Refused
+from headrace.exactly_once.target import Mark, SpendLimits, Stray
+from headrace.model.jobs.epoch import Deadline, EpochAt, SpentBy
 from headrace.model.text import legible, storing_flaw
 from headrace.seams import seam
 from headrace.spark.filesystem import FileInfo, FileSystem
@@ -104,75 +111,161 @@ class Manifest(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class FolderCommit:
-    already: bool  # another call had committed the same data before
-    manifest: Manifest
+class FolderChange:
+    """The manifest that a token is spent by."""
+
+    by: SpentBy
+    execution: str
+    # (committer) -> the manifest. Raises `Refused` when what it would name is not there as it was
+    # staged: a manifest that names missing files would commit an epoch without its rows.
+    manifest: Callable[[str], Manifest]
+    creates_target = False  # a folder need not exist to hold no token
 
 
-def look(files: FileSystem, places: Places) -> Manifest | None:
-    """Read the manifest that spent the token; None while it is unspent (E3)."""
-    data = files.read(places.manifest)
-    if data is None:
-        return None
-    return read_manifest(data, path=f"{files.root}/{places.manifest}")
+class FolderTarget:
+    """The folder of one sink. Made without Spark: its file system may be any."""
+
+    # The creation is exclusive and done at once, or raises: there is nothing to wait for.
+    limits = SpendLimits(tries_max=1, wait_s=0)
+
+    def __init__(
+        self, files: FileSystem, *, title: str | None = None, clock: Clock | None = None
+    ) -> None:
+        self._files, self._clock = files, clock or SystemClock()
+        self.name, self.title = files.root, title or f"folder {files.root}"
+
+    def look(self, at: Places) -> Manifest | None:
+        data = self._files.read(at.manifest)
+        if data is None:
+            return None
+        return read_manifest(data, path=f"{self._files.root}/{at.manifest}")
+
+    def attempt(
+        self,
+        at: Places,
+        change: FolderChange,
+        *,
+        committer: str,
+        deadline: Deadline | None,  # noqa: ARG002  it needs none, see above
+    ) -> str | None:
+        data = change.manifest(committer).encoded()
+        created = self._files.create(at.manifest, data, scratch=at.epoch_folder)
+        return None if created else "another manifest was there before"
+
+    def abort_change(self, at: Places) -> FolderChange:
+        def empty(committer: str) -> Manifest:
+            return _manifest(at, SpentBy.ABORT, at.execution, committer)
+
+        return FolderChange(SpentBy.ABORT, at.execution, empty)
+
+    def finish(self, at: Places, spent: Manifest) -> None:
+        """Do what the manifest says that is there, whoever wrote it."""
+        if at.epoch == 0:
+            seam("opening written")
+        else:
+            seam("manifest written")
+        if spent.by is SpentBy.ABORT:
+            return
+        replay(self._files, spent)
+        if at.epoch == 0:
+            self._files.delete(at.epoch_folder)  # holds the listings, of whichever execution
+
+    def read_mark(self, at: Places) -> Mark | None:
+        names = (_name_of(entry) for entry in self._files.entries(at.sink_folder))
+        epochs = [name.removesuffix(MANIFEST) for name in names if name.endswith(MANIFEST)]
+        spent = [int(epoch) for epoch in epochs if epoch.isdecimal()]
+        if not spent:
+            return None
+        manifest = self.look(_at_epoch(at, max(spent)))
+        return manifest and Mark(max(spent), aborted=manifest.by is SpentBy.ABORT)
+
+    def is_staged(self, at: Places, *, by: str | None) -> bool:  # noqa: ARG002
+        return self._files.exists(at.epoch_folder)
+
+    def delete_staged(self, at: Places, spent: Manifest | None, *, kept: str | None) -> None:  # noqa: ARG002
+        # After the replay nothing refers to this folder any more, whichever execution staged it.
+        if spent is not None and spent.by is SpentBy.DATA:
+            replay(self._files, spent)
+        self._files.delete(at.epoch_folder)
+
+    def unspent_epochs(self, at: Places) -> Sequence[Places]:
+        return [
+            one
+            for one in self._epochs(at)
+            if next(self._files.files(one.epoch_folder, hidden=True), None) is not None
+            and not self._files.exists(one.manifest)
+        ]
+
+    def delete_leftovers(self, at: Places) -> None:
+        unspent = {one.epoch for one in self.unspent_epochs(at)}  # staged since, by a late process
+        for one in self._epochs(at):
+            if one.epoch not in unspent and self._files.exists(one.epoch_folder):
+                self.delete_staged(one, self.look(one), kept=None)
+
+    def forget_marks(self, at: Places) -> None:
+        for one in self._epochs(at):
+            for file in self._files.files(one.manifest, hidden=True):
+                self._files.remove(file)
+        folder = at.sink_folder
+        while folder:
+            self._files.prune(folder)
+            folder = folder.rpartition("/")[0]
+
+    def now_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    def strays(self, owners: Collection[str]) -> Iterable[Stray]:
+        return _find_strays(self._files, owners)
+
+    def delete_stray(self, stray: Stray, *, idle_since_ms: int) -> None:  # noqa: ARG002
+        # Some renames of its manifests may not have been done yet. They are done first. An epoch
+        # without a folder was swept: its manifest was replayed long ago, and must not be again, or
+        # it would delete a file that somebody has put back since.
+        for places in _epochs_of_stray(self._files, stray):
+            if self._files.exists(places.epoch_folder):
+                self.delete_staged(places, self.look(places), kept=None)
+        _delete_folders_of(self._files, stray)
+
+    def _epochs(self, at: Places) -> Sequence[Places]:
+        """Epochs up to `at.epoch` that have a manifest, a folder of staged files, or both."""
+        epochs = (n for n in _epochs_in(self._files, at.sink_folder) if n <= at.epoch)
+        return [_at_epoch(at, epoch) for epoch in epochs]
 
 
-def look_marked(files: FileSystem, places: Places) -> tuple[int, Manifest] | None:
-    """The highest spent epoch of this sink, whichever `places` names; None when none is spent."""
-    names = (entry.path.rpartition("/")[2] for entry in files.entries(places.sink_folder))
-    epochs = [name.removesuffix(MANIFEST) for name in names if name.endswith(MANIFEST)]
-    spent = [int(epoch) for epoch in epochs if epoch.isdecimal()]
-    if not spent:
-        return None
-    epoch = max(spent)
-    manifest = look(files, replace(places, epoch_at=replace(places.epoch_at, epoch=epoch)))
-    return None if manifest is None else (epoch, manifest)
+def rows_change(files: FileSystem, places: Places, handle: FilesHandle) -> FolderChange:
+    """Make what was staged visible."""
+
+    def with_rows(committer: str) -> Manifest:
+        listing = _complete_listing(files, places, handle)
+        if listing is None:
+            raise Refused(
+                f"what execution {handle.execution} staged for {files.root} is gone or damaged "
+                f"({handle.listing}); run the job again"
+            )
+        made = _manifest(places, SpentBy.DATA, handle.execution, committer)
+        return made.model_copy(update={"rows": listing.rows, "moves": listing.moves})
+
+    return FolderChange(SpentBy.DATA, handle.execution, with_rows)
 
 
-def commit(files: FileSystem, places: Places, handle: FilesHandle) -> FolderCommit:
-    """Make what was staged visible, once. Raises `TokenSpent` when an abort came first."""
-    seam("before sink commit")
-    manifest, mine = look(files, places), False
-    if manifest is None:
-        manifest, mine = _spend_by_data(files, places, handle)
-    seam("manifest written")
-    if manifest.by is SpentBy.DATA:
-        replay(files, manifest)
-    seam("sink committed")
-    if manifest.by is SpentBy.ABORT:
-        raise TokenSpent(places.token, files.root)
-    return FolderCommit(already=not mine, manifest=manifest)
+def opening_change(files: FileSystem, places: Places, opening: FolderOpening) -> FolderChange:
+    """Delete the surveyed files."""
 
+    def with_deletes(committer: str) -> Manifest:
+        deletes = opening.deletes or _surveyed_files(files, opening)
+        if deletes is None:
+            raise Refused(
+                f"the list of files to delete in {files.root} is gone or damaged "
+                f"({opening.listing}); run the job again"
+            )
+        made = _manifest(places, SpentBy.DATA, places.execution, committer)
+        return made.model_copy(update={"deletes": deletes.files})
 
-def abort(files: FileSystem, places: Places) -> Manifest:
-    """Spend the token without files, then delete what was staged under it.
-
-    When a commit came first, nothing is moved or deleted: the folder knows better than the caller
-    (E7).
-    """
-    seam("before abort")
-    manifest = look(files, places)
-    if manifest is None:
-        manifest, _ = spend(files, places, _manifest(places, None, places.execution))
-    seam("abort spent")
-    if manifest.by is SpentBy.ABORT:
-        _delete_staged(files, places, manifest)
-    return manifest
-
-
-def sweep(files: FileSystem, places: Places) -> None:
-    """Delete what was staged for an epoch whose token is spent, whichever execution staged it."""
-    manifest = look(files, places)
-    if manifest is None:
-        if not files.exists(places.epoch_folder):
-            return  # the epoch had no rows: nothing was staged, and nothing committed
-        raise Refused(f"{places.token} is not spent at {files.root}; nothing was deleted")
-    seam("before sweep")
-    _delete_staged(files, places, manifest)
+    return FolderChange(SpentBy.DATA, places.execution, with_deletes)
 
 
 def survey(files: FileSystem, places: Places, *, deletes: bool) -> FolderOpening:
-    """List the files that `open_target` will delete, and change nothing.
+    """List the files that opening the folder will delete, and change nothing.
 
     A list too long for the handle is written to the hidden folder, which readers skip.
     """
@@ -192,33 +285,6 @@ def survey(files: FileSystem, places: Places, *, deletes: bool) -> FolderOpening
     )
 
 
-def open_target(files: FileSystem, places: Places, opening: FolderOpening) -> FolderCommit:
-    """Delete the surveyed files, once. Raises `TokenSpent` when an abort came first."""
-    seam("before sink open")
-    manifest, mine = look(files, places), False
-    if manifest is None:
-        manifest, mine = _spend_by_opening(files, places, opening)
-    seam("opening written")
-    if manifest.by is SpentBy.ABORT:
-        raise TokenSpent(places.token, files.root)
-    replay(files, manifest)
-    files.delete(places.epoch_folder)  # holds the listings, of whichever execution
-    seam("sink opened")
-    return FolderCommit(already=not mine, manifest=manifest)
-
-
-def spend(files: FileSystem, places: Places, wanted: Manifest) -> tuple[Manifest, bool]:
-    """Create the manifest exclusively: the one step that spends the token.
-
-    Returns the manifest that is there now, and whether it is the wanted one.
-    """
-    files.create(places.manifest, wanted.encoded(), scratch=places.epoch_folder)
-    manifest = look(files, places)
-    if manifest is None:
-        raise Refused(f"{files.root}/{places.manifest} vanished as soon as it was written")
-    return manifest, manifest.committer == wanted.committer
-
-
 def replay(files: FileSystem, manifest: Manifest) -> None:
     """Do those deletes and renames of a manifest that are still to be done."""
     for file in manifest.deletes:
@@ -230,35 +296,12 @@ def replay(files: FileSystem, manifest: Manifest) -> None:
             log.warning("a committed file is neither staged nor there", extra=facts)
 
 
-def _spend_by_data(files: FileSystem, places: Places, handle: FilesHandle) -> tuple[Manifest, bool]:
-    listing = _complete_listing(files, places, handle)
-    if listing is None:
-        manifest = look(files, places)
-        if manifest is not None:
-            return manifest, False  # committed and swept by another process in the meantime
-        raise Refused(
-            f"what execution {handle.execution} staged for {files.root} is gone or damaged "
-            f"({handle.listing}); run the job again"
-        )
-    return spend(files, places, _manifest(places, listing, handle.execution))
-
-
-def _manifest(places: Places, listing: Listing | None, execution: str) -> Manifest:
-    return Manifest(
-        token=places.token,
-        by=SpentBy.ABORT if listing is None else SpentBy.DATA,
-        execution=execution,
-        committer=uuid.uuid4().hex,
-        rows=listing.rows if listing else 0,
-        moves=listing.moves if listing else (),
-    )
+def _manifest(places: Places, by: SpentBy, execution: str, committer: str) -> Manifest:
+    return Manifest(token=places.token, by=by, execution=execution, committer=committer)
 
 
 def _complete_listing(files: FileSystem, places: Places, handle: FilesHandle) -> Listing | None:
-    """The listing, if every file in it is there with its listed size; None if not.
-
-    A manifest that names missing files would commit an epoch without its rows.
-    """
+    """The listing, if every file in it is there with its listed size; None if not."""
     listing = read_listing(files.read(handle.listing), handle)
     if listing is None:
         return None
@@ -266,34 +309,6 @@ def _complete_listing(files: FileSystem, places: Places, handle: FilesHandle) ->
     if all(staged.get(move.staged) == move.bytes for move in listing.moves):
         return listing
     return None
-
-
-def _delete_staged(files: FileSystem, places: Places, manifest: Manifest) -> None:
-    # After the replay nothing refers to this folder any more, whichever execution staged it.
-    replay(files, manifest)
-    files.delete(places.epoch_folder)
-
-
-def _spend_by_opening(
-    files: FileSystem, places: Places, opening: FolderOpening
-) -> tuple[Manifest, bool]:
-    deletes = opening.deletes or _surveyed_files(files, opening)
-    if deletes is None:
-        manifest = look(files, places)
-        if manifest is not None:
-            return manifest, False  # opened and swept by another process in the meantime
-        raise Refused(
-            f"the list of files to delete in {files.root} is gone or damaged ({opening.listing}); "
-            "run the job again"
-        )
-    wanted = Manifest(
-        token=places.token,
-        by=SpentBy.DATA,
-        execution=places.execution,
-        committer=uuid.uuid4().hex,
-        deletes=deletes.files,
-    )
-    return spend(files, places, wanted)
 
 
 def _surveyed_files(files: FileSystem, opening: FolderOpening) -> SurveyedFiles | None:
@@ -338,3 +353,57 @@ def read_listing(data: bytes | None, handle: FilesHandle) -> Listing | None:
 
 def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _epochs_in(files: FileSystem, sink_folder: str) -> Sequence[int]:
+    """Epochs of a sink that have a manifest, a folder of staged files, or both; in order."""
+    names = {_name_of(entry).removesuffix(MANIFEST) for entry in files.entries(sink_folder)}
+    return sorted(int(name) for name in names if name.isdecimal())
+
+
+def _at_epoch(at: Places, epoch: int) -> Places:
+    return replace(at, epoch_at=replace(at.epoch_at, epoch=epoch))
+
+
+def _name_of(entry: FileInfo) -> str:
+    return entry.path.rpartition("/")[2]
+
+
+def _find_strays(files: FileSystem, owners: Collection[str]) -> Iterator[Stray]:
+    """The incarnations other than `owners` that have a folder here."""
+    for entry in files.entries(HIDDEN):
+        incarnation = unquote(_name_of(entry))
+        if incarnation not in owners and _is_ours(files, entry):
+            yield Stray(incarnation, _touched_ms(files, entry))
+
+
+def _epochs_of_stray(files: FileSystem, stray: Stray) -> Iterator[Places]:
+    """Every epoch that a stray has left anything of."""
+    for pipeline in files.entries(_folder_of_stray(stray)):
+        for sink in files.entries(pipeline.path):
+            for epoch in _epochs_in(files, sink.path):
+                at = EpochAt(stray.incarnation, int(_name_of(pipeline)), epoch, "")
+                yield Places(at, unquote(_name_of(sink)))
+
+
+def _delete_folders_of(files: FileSystem, stray: Stray) -> None:
+    """Delete the folders of a stray, and the hidden folder if it was the last there."""
+    for pipeline in files.entries(_folder_of_stray(stray)):
+        files.delete(pipeline.path)
+    files.prune(_folder_of_stray(stray))
+    files.prune(HIDDEN)
+
+
+def _folder_of_stray(stray: Stray) -> str:
+    return f"{HIDDEN}/{quote(stray.incarnation, safe='')}"
+
+
+def _is_ours(files: FileSystem, entry: FileInfo) -> bool:
+    """Whether it is a folder of pipelines. An empty one is: its pipelines are deleted first."""
+    return all(_name_of(pipeline).isdecimal() for pipeline in files.entries(entry.path))
+
+
+def _touched_ms(files: FileSystem, entry: FileInfo) -> int:
+    """When anything in the folder was last changed."""
+    below = (file.modified_ms for file in files.files(entry.path, hidden=True))
+    return max((entry.modified_ms, *below))

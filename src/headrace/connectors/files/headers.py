@@ -25,7 +25,7 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
-from headrace.spark.jvm import gateway, jvm
+from headrace.spark.jvm_bridge import gateway, jvm
 
 FILES_PER_TASK_MAX = 100
 LINE_BYTES_MAX = 1_000_000  # longer than any real header

@@ -20,22 +20,21 @@ import hashlib
 import re
 import tempfile
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from headrace.connectors.files.descriptor import FolderOptions
 from headrace.errors import Refused, Unavailable
-from headrace.jobfile.plugins.files import render_time
 from headrace.model.jobs.epoch import CommitAt
+from headrace.plugins.time_patterns import render_time
 from headrace.spark.filesystem import FileSystem, HadoopFiles, LocalFiles, site_settings
-from headrace.spark.jvm import JAVA_ERRORS, java_message, refused_or_unavailable
+from headrace.spark.jvm_bridge import JAVA_ERRORS, java_message, refused_or_unavailable
 
 HIDDEN = "_headrace"
 MANIFEST = ".json"
@@ -129,11 +128,10 @@ class Target:
     site: str | None = None  # a file like hdfs-site.xml
 
     @classmethod
-    def of(cls, title: str, options: Mapping[str, Any]) -> Target:
-        path = str(options["path"])
-        default = str(options.get("fs.defaultFS") or "file:").rstrip("/")
-        root = path if urlsplit(path).scheme else default + path
-        return cls(title, root.rstrip("/") or root, options.get("hdfs_site_path"))
+    def of(cls, title: str, folder: FolderOptions) -> Target:
+        default = (folder.default_fs or "file:").rstrip("/")
+        root = folder.path if urlsplit(folder.path).scheme else default + folder.path
+        return cls(title, root.rstrip("/") or root, folder.site_path)
 
     @property
     def scheme(self) -> str:
@@ -143,7 +141,7 @@ class Target:
         """Hadoop's settings for this file system."""
         return site_settings(session, self.site) if self.site else {}
 
-    def open(self, session: SparkSession | None = None, *, exclusive: bool = False) -> FileSystem:
+    def open(self, session: SparkSession, *, exclusive: bool = False) -> FileSystem:
         """The file system at this folder.
 
         `exclusive`: it is refused unless it can create files exclusively.
@@ -155,7 +153,6 @@ class Target:
             )
         if self.scheme == "file":
             return LocalFiles("/" + self.root.removeprefix("file:").lstrip("/"))
-        session = session or _running_session(self.title)
         return HadoopFiles(session, self.root, self.settings(session))
 
     @contextmanager
@@ -204,10 +201,3 @@ def _visible(name: str) -> str:
     """Escape a name that would hide a file from readers, or lead out of the folder."""
     hidden = name.startswith(".") or (name.startswith("_") and "=" not in name)
     return f"%{ord(name[0]):02X}{name[1:]}" if hidden else name
-
-
-def _running_session(title: str) -> SparkSession:
-    """The session of this process. Planning is not handed one, and needs only its JVM."""
-    if SparkContext._active_spark_context is None:  # noqa: SLF001  # pyright: ignore
-        raise Unavailable(f"{title}: Spark is not running, and the file system is asked through it")
-    return SparkSession.builder.getOrCreate()

@@ -5,48 +5,36 @@ A folder has no schema, so RECREATE_SCHEMA deletes its files, as DROP_DATA does.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, cast
 
 from pydantic import JsonValue
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.clock import Clock, SystemClock
-from headrace.connectors.connector import (
-    Committed,
-    Mark,
-    Setting,
-    Staged,
-    check_given_up,
-    check_spender,
-)
+from headrace.connectors.connector import Committed, Setting, Sink, Staged
 from headrace.connectors.files.commit import (
     FilesHandle,
     FolderOpening,
-    abort,
-    commit,
-    look_marked,
-    open_target,
+    FolderTarget,
+    opening_change,
+    rows_change,
     survey,
-    sweep,
 )
-from headrace.connectors.files.forget import forget, forget_strays
-from headrace.connectors.files.places import PARTITION_EXPRESSION, FileNames, Places, Target
+from headrace.connectors.files.descriptor import FileSinkOptions
+from headrace.connectors.files.places import FileNames, Places, Target
 from headrace.connectors.files.read import SEPARATORS
 from headrace.connectors.files.write import Layout, stage
 from headrace.errors import Refused
-from headrace.jobfile.option_values import DataMode, SchemaMode, data_mode, opens, schema_mode
-from headrace.model.jobs.epoch import EpochAt, SpentBy
+from headrace.exactly_once.operations import abort, commit, forget, open_target, sweep
+from headrace.exactly_once.target import Mark
+from headrace.model.jobs.epoch import EpochAt
 from headrace.model.text import legible
+from headrace.plugins.save_modes import DataMode, SchemaMode
 from headrace.spark.errors import one_line
 from headrace.spark.filesystem import FileSystem
-from headrace.spark.jvm import JAVA_ERRORS
-
-log = logging.getLogger(__name__)
+from headrace.spark.jvm_bridge import JAVA_ERRORS
 
 _EXTENSIONS = {"text": "txt", "csv": "csv", "json": "json", "parquet": "parquet", "orc": "orc"}
 _LINES = {"none": "none", "gzip": "gzip"}
@@ -67,30 +55,30 @@ _CODECS: Mapping[str, Mapping[str, str]] = {
 _ANY_ENCODING = frozenset({"text", "csv", "json"})
 
 
-class FileSink:
-    leaves_stage = True
-
+class FileSink(Sink):
     def __init__(
         self,
         name: str,
+        options: FileSinkOptions,
         setting: Setting,
         *,
-        clock: Clock | None = None,
         files: FileSystem | None = None,
     ) -> None:
         self.name = name
-        self._options, self._clock, self._files = setting.options, clock or SystemClock(), files
-        self._target = Target.of(f"sink {name}", setting.options)
-        self._layout = _layout(name, setting.options)
-        self.opens = opens(setting.options)
+        self._options, self._clock, self._files = options, setting.clock, files
+        self._target = Target.of(f"sink {name}", options.folder)
+        self._layout = _layout(name, options)
+        self.opens = options.save_modes.opens
+        if options.partition_by and not options.has_partitions:  # ignored, as in SeaTunnel
+            message = "partition_by has no effect while have_partition is false"
+            setting.log.warning(message, extra={"sink": name})
 
     def read_mark(self, session: SparkSession, at: EpochAt) -> Mark | None:
         with self._target.translating_errors():
-            mark = look_marked(self._open(session), Places(at, self.name))
-        return mark and Mark(mark[0], aborted=mark[1].by is SpentBy.ABORT)
+            return self._folder(self._open(session)).read_mark(Places(at, self.name))
 
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:  # noqa: ARG002
-        schema, data = schema_mode(self._options), data_mode(self._options)
+        schema, data = self._options.save_modes.schema, self._options.save_modes.data
         with self._target.translating_errors():
             files = self._open(session)
             self._check_may_open(files, schema, data)
@@ -99,10 +87,12 @@ class FileSink:
         return opening.model_dump(mode="json")
 
     def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        opening, places = FolderOpening.model_validate(handle), Places(at, self.name)
         with self._target.translating_errors():
-            opening = FolderOpening.model_validate(handle)
-            outcome = open_target(self._open(session), Places(at, self.name), opening)
-        deleted = len(outcome.manifest.deletes)
+            files = self._open(session)
+            change = opening_change(files, places, opening)
+            outcome = open_target(self._folder(files), places, change)
+        deleted = len(outcome.spent.deletes)
         return Committed(outcome.already, {"folder": self._target.root, "deleted": deleted})
 
     def stage(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> Staged:
@@ -119,41 +109,32 @@ class FileSink:
         return Staged(handle.model_dump(mode="json"), handle.rows)
 
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
+        staged, places = FilesHandle.model_validate(handle), Places(at, self.name)
         with self._target.translating_errors():
-            staged = FilesHandle.model_validate(handle)
-            outcome = commit(self._open(session), Places(at, self.name), staged)
-        target, held = f"{self._target.title}: {self._target.root}", outcome.manifest.execution
-        check_spender(target, at, staged=staged.execution, held=held)
-        moves = outcome.manifest.moves
+            files = self._open(session)
+            outcome = commit(self._folder(files), places, rows_change(files, places, staged))
+        manifest = outcome.spent
         facts: dict[str, JsonValue] = {
             "folder": self._target.root,
-            "files": len(moves),
-            "rows": outcome.manifest.rows,
-            "bytes": sum(move.bytes for move in moves),
+            "files": len(manifest.moves),
+            "rows": manifest.rows,
+            "bytes": sum(move.bytes for move in manifest.moves),
         }
         return Committed(outcome.already, facts)
 
     def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:  # noqa: ARG002
         # The handle is not needed: the manifest says everything.
         with self._target.translating_errors():
-            sweep(self._open(session), Places(at, self.name))
+            folder = self._folder(self._open(session))
+            sweep(folder, Places(at, self.name), completed_by=None)
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
         with self._target.translating_errors():
-            manifest = abort(self._open(session), Places(at, self.name))
-        target = f"{self._target.title}: folder {self._target.root}"
-        check_given_up(target, at, holds_rows=manifest.by is SpentBy.DATA)
+            abort(self._folder(self._open(session)), Places(at, self.name))
 
     def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
         with self._target.translating_errors():
-            files = self._open(session)
-            forget(files, Places(at, self.name))
-            if owners is not None:
-                known = {at.incarnation, *owners}
-                forget_strays(files, known, now_ms=self._clock.wall_ms())
-
-    def close(self, rows: int) -> None:
-        """Nothing is open between two epochs."""
+            forget(self._folder(self._open(session)), Places(at, self.name), owners=owners)
 
     def _check_may_open(self, files: FileSystem, schema: SchemaMode, data: DataMode) -> None:
         title, root = self._target.title, self._target.root
@@ -169,44 +150,44 @@ class FileSink:
                 f"{DataMode.ERROR}; move them elsewhere, or set another mode"
             )
 
+    def _folder(self, files: FileSystem) -> FolderTarget:
+        title = f"{self._target.title}: folder {self._target.root}"
+        return FolderTarget(files, title=title, clock=self._clock)
+
     def _open(self, session: SparkSession) -> FileSystem:
         return self._files or self._target.open(session, exclusive=True)
 
     def _names(self) -> FileNames:
         options, layout = self._options, self._layout
-        extension = options.get("filename_extension") or _EXTENSIONS[layout.format]
-        custom = bool(options.get("custom_filename"))
+        extension = options.extension or _EXTENSIONS[layout.format]
         return FileNames(
-            expression=str(options["file_name_expression"]) if custom else "${transactionId}",
+            expression=options.name_expression or "${transactionId}",
             now=datetime.fromtimestamp(self._clock.wall_ms() / 1000, tz=UTC),
-            time_format=str(options["filename_time_format"]),
-            extension="." + str(extension).lstrip(".") + (".gz" if layout.codec == "gzip" else ""),
+            time_format=options.name_time_format,
+            extension="." + extension.lstrip(".") + (".gz" if layout.codec == "gzip" else ""),
             partition_keys=layout.partition_by,
-            partition_expression=str(
-                options.get("partition_dir_expression") or PARTITION_EXPRESSION
-            ),
+            partition_expression=options.partition_expression,
             numbered=not layout.single,
         )
 
 
-def _layout(name: str, options: Mapping[str, Any]) -> Layout:
-    form = str(options.get("file_format_type") or "csv")
-    encoding = str(options.get("encoding") or "UTF-8")
-    if form not in _ANY_ENCODING and encoding.lower() not in {"utf-8", "utf8"}:
+def _layout(name: str, options: FileSinkOptions) -> Layout:
+    form = options.format
+    if form not in _ANY_ENCODING and options.encoding.lower() not in {"utf-8", "utf8"}:
         raise Refused(f"sink {name}: {form} has no 'encoding'; leave it out")
     layout = Layout(
         format=form,
-        codec=_codec(name, form, str(options.get("compress_codec") or "none")),
-        delimiter=str(options.get("field_delimiter") or (SEPARATORS[0] if form == "text" else ",")),
-        row_delimiter=str(options.get("row_delimiter") or "\n"),
-        header=bool(options.get("enable_header_write")),
-        encoding=encoding,
-        columns=_list(options.get("sink_columns")),
+        codec=_codec(name, form, options.codec),
+        delimiter=options.delimiter or (SEPARATORS[0] if form == "text" else ","),
+        row_delimiter=options.row_delimiter or "\n",
+        header=options.header,
+        encoding=options.encoding,
+        columns=options.columns,
         partition_by=_partition_by(name, options),
-        keep_partition_columns=bool(options.get("is_partition_field_write_in_file")),
-        rows_per_file=int(options.get("batch_size") or 0),
-        single=bool(options.get("single_file_mode")),
-        keep_empty=bool(options.get("create_empty_file_when_no_data")),
+        keep_partition_columns=options.keeps_partition_columns,
+        rows_per_file=options.rows_per_file,
+        single=options.single_file,
+        keep_empty=options.keeps_empty,
     )
     if layout.header and form == "text" and layout.partition_by:
         raise Refused(
@@ -224,17 +205,9 @@ def _codec(name: str, form: str, wanted: str) -> str:
     return codec
 
 
-def _partition_by(name: str, options: Mapping[str, Any]) -> Sequence[str]:
-    keys = _list(options.get("partition_by"))
-    if options.get("have_partition"):
-        if not keys:
-            raise Refused(f"sink {name}: have_partition = true needs the option 'partition_by'")
-        return keys
-    if keys:  # ignored, as in SeaTunnel
-        message = "partition_by has no effect while have_partition is false"
-        log.warning(message, extra={"sink": name})
-    return ()
-
-
-def _list(value: Any) -> list[str]:
-    return [str(item) for item in cast("Sequence[Any]", value or ())]
+def _partition_by(name: str, options: FileSinkOptions) -> Sequence[str]:
+    if not options.has_partitions:
+        return ()
+    if not options.partition_by:
+        raise Refused(f"sink {name}: have_partition = true needs the option 'partition_by'")
+    return options.partition_by

@@ -21,20 +21,18 @@ missed, and one that is still being written is not read in part.
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 
-from headrace.clock import Clock, SystemClock
 from headrace.connectors.columns import spark_schema
-from headrace.connectors.connector import Setting
+from headrace.connectors.connector import Setting, Source
+from headrace.connectors.files.descriptor import FileSourceOptions
 from headrace.connectors.files.places import Target
 from headrace.connectors.files.read import (
     CONTENT,
@@ -46,13 +44,11 @@ from headrace.connectors.files.read import (
     too_deep,
 )
 from headrace.errors import Refused, Unavailable
-from headrace.jobfile.schema import PlainType, TableSchema, parse_schema
 from headrace.model.text import legible, storing_flaw
+from headrace.plugins.schema import PlainType, TableSchema
 from headrace.protocol.messages import Slice
 from headrace.spark.errors import one_line
 from headrace.spark.filesystem import FileInfo, FileSystem
-
-log = logging.getLogger(__name__)
 
 SETTLE_MS = 5_000  # without a change, after which a file counts as whole
 LATE_MAX_MS = 3_600_000  # how much older than the newest file read a new one may be
@@ -90,32 +86,31 @@ class _Files(BaseModel):
     files: tuple[tuple[str, int, int], ...]
 
 
-class FileSource:
-    repeatable = True
-
+class FileSource(Source):
     def __init__(
         self,
         name: str,
+        options: FileSourceOptions,
         setting: Setting,
         *,
         files: FileSystem | None = None,
-        clock: Clock | None = None,
     ) -> None:
         self.name = name
         self.bounded = not setting.streaming
-        self._options, self._files, self._clock = setting.options, files, clock or SystemClock()
+        self._files, self._clock, self._log = files, setting.clock, setting.log
         self._late = 0  # late files, as of the last warning
-        self._target = Target.of(f"source {name}", setting.options)
-        self._how = self._read_as()
+        self._target = Target.of(f"source {name}", options.folder)
+        self._how = self._read_as(options)
         self.takes_conditions = self._how.format in _COLUMNAR
-        pattern = setting.options.get("file_filter_pattern")
-        self._pattern = re.compile(str(pattern)) if pattern else None
+        self._pattern = re.compile(options.name_pattern) if options.name_pattern else None
 
-    def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
+    def plan(
+        self, session: SparkSession, position: JsonValue, *, rows_max: int | None = None
+    ) -> Slice | None:
         """The next slice. None at the end, or while streaming, when nothing has arrived yet."""
         before = FilesPosition.model_validate(position) if position is not None else None
         with self._target.translating_errors():
-            files = self._files or self._target.open()
+            files = self._files or self._target.open(session)
             if not files.exists(""):
                 raise self._missing_error(before)
             listing = list(self._matching_files(files))
@@ -142,7 +137,7 @@ class FileSource:
         """Warn of files that arrived too late to be read, or only counting rows would show it."""
         if late > self._late:
             facts = {"source": self.name, "files": late}
-            log.warning("files came in too old to be read; touch them", extra=facts)
+            self._log.warning("files came in too old to be read; touch them", extra=facts)
         self._late = late
 
     def _matching_files(self, files: FileSystem) -> Iterator[FileInfo]:
@@ -241,31 +236,22 @@ class FileSource:
             schema = spark.StructType([schema[name] for name in self._how.columns])
         return session.createDataFrame([], schema)  # pyright: ignore[reportUnknownMemberType]
 
-    def _read_as(self) -> ReadAs:
-        options = self._options
-        form = str(options["file_format_type"])
-        table = parse_schema(options["schema"]) if options.get("schema") else None
+    def _read_as(self, options: FileSourceOptions) -> ReadAs:
+        form, table = options.format, options.schema
         if table is None and form in _NEED_SCHEMA:
             raise Refused(f"source {self.name}: {form} needs the option 'schema'")
         schema = spark_schema(table) if table else None
-        skip = int(options.get("skip_header_row_number") or 0)
-        self._check_options(form, schema, skip)
+        self._check_options(form, schema, options.skip_lines)
         return ReadAs(
             format=form,
             schema=schema,
-            base=self._target.root if options.get("parse_partition_from_path") else None,
-            delimiter=str(
-                options.get("field_delimiter") or (SEPARATORS[0] if form == "text" else ",")
-            ),
-            skip_lines=skip,
-            encoding=str(options.get("encoding") or "UTF-8"),
-            times=TimeFormats(
-                date=options.get("date_format"), datetime=options.get("datetime_format")
-            ),
-            clock_columns=_clock_columns(table, options.get("time_format")),
-            columns=[
-                str(name) for name in cast("Sequence[Any]", options.get("read_columns") or ())
-            ],
+            base=self._target.root if options.parses_partitions else None,
+            delimiter=options.delimiter or (SEPARATORS[0] if form == "text" else ","),
+            skip_lines=options.skip_lines,
+            encoding=options.encoding,
+            times=TimeFormats(date=options.date_format, datetime=options.datetime_format),
+            clock_columns=_clock_columns(table, options.time_format),
+            columns=options.columns,
         )
 
     def _check_options(self, form: str, schema: spark.StructType | None, skip: int) -> None:

@@ -19,7 +19,7 @@ from headrace.connectors.files.read import join, to_text, too_deep
 from headrace.errors import Refused
 from headrace.seams import seam
 from headrace.spark.filesystem import FileSystem
-from headrace.spark.progress import ROW_BITS, require_metrics
+from headrace.spark.row_counts import ROW_BITS, require_metrics
 
 _LISTING = "_files.json"
 _ROWS = "rows"

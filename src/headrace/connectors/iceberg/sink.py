@@ -1,8 +1,8 @@
-"""The Iceberg sink: exactly once (see lake/iceberg/commit.py), and with save modes."""
+"""The Iceberg sink: exactly once (lake/iceberg/commit_target.py), and with save modes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any, cast
 
 from pydantic import JsonValue
@@ -11,19 +11,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 
 from headrace.connectors.columns import align, nullable
-from headrace.connectors.connector import (
-    Committed,
-    Mark,
-    Setting,
-    Staged,
-    check_given_up,
-    check_spender,
-)
-from headrace.connectors.iceberg import string_properties, table_ref
+from headrace.connectors.connector import Committed, Setting, Sink, Staged
+from headrace.connectors.iceberg.descriptor import IcebergSinkOptions
+from headrace.connectors.iceberg.table_ref import table_ref
 from headrace.errors import Refused
-from headrace.jobfile.option_values import DataMode, SchemaMode, data_mode, opens, schema_mode
+from headrace.exactly_once.operations import abort, commit, forget, open_target, sweep
+from headrace.exactly_once.spend import deadline_of
+from headrace.exactly_once.target import Mark
 from headrace.lake.iceberg.catalogs import TableMissing, columns_of, exists, load_table
-from headrace.lake.iceberg.commit import TableCommit, commit, look_marked
+from headrace.lake.iceberg.commit import rows_change
+from headrace.lake.iceberg.commit_target import IcebergTarget
 from headrace.lake.iceberg.creation import (
     Creation,
     TableDefinition,
@@ -32,26 +29,26 @@ from headrace.lake.iceberg.creation import (
     check_definition,
     plan_creation,
 )
-from headrace.lake.iceberg.save_modes import TableOpening, columns_of_opening, open_table
+from headrace.lake.iceberg.save_modes import TableOpening, columns_of_opening, opening_change
 from headrace.lake.iceberg.snapshots import count_rows
 from headrace.lake.iceberg.stage import StagedFilesHandle, stage
-from headrace.lake.iceberg.sweep import abort, forget, sweep
-from headrace.lake.iceberg.token import TableCommitAt
-from headrace.model.jobs.epoch import EpochAt, SpentBy
+from headrace.lake.iceberg.token import SpentAtTable, TableCommitAt
+from headrace.model.jobs.epoch import EpochAt
+from headrace.plugins.save_modes import DataMode, SchemaMode
 from headrace.spark.errors import one_line
 
 _CREATES = frozenset({SchemaMode.CREATE, SchemaMode.RECREATE})
 
 
-class IcebergSink:
+class IcebergSink(Sink):
     leaves_stage = False  # the staged files become the table's own files
 
-    def __init__(self, name: str, setting: Setting) -> None:
+    def __init__(self, name: str, options: IcebergSinkOptions, setting: Setting) -> None:
         self.name = name
-        self._options, self._deadline_s = setting.options, setting.commit_deadline_s
-        self.opens = opens(setting.options)
-        self.table_ref = table_ref(f"sink {name}", setting)
-        self._is_embedded = not setting.options.get("iceberg.catalog.config")
+        self._options, self._deadline_s = options, setting.commit_deadline_s
+        self._modes, self.opens = options.save_modes, options.save_modes.opens
+        self.table_ref = table_ref(f"sink {name}", options.table, warehouse=setting.warehouse)
+        self._is_embedded = not options.table.catalog_config
         # Whoever drops the table after a commit does not want it back without the committed rows,
         # so an epoch that was staged beside the first one does not create it again.
         self._committed = setting.has_committed
@@ -59,13 +56,14 @@ class IcebergSink:
         self._seen: tuple[str | None] | None = None  # UUID of the table when it was first looked at
 
     def read_mark(self, session: SparkSession, at: EpochAt) -> Mark | None:
-        uuid, mark = look_marked(session, self.table_ref, TableCommitAt(at, self.name))
-        self._seen = self._seen or (uuid,)
-        return mark and Mark(mark[0], aborted=mark[1] is SpentBy.ABORT)
+        target = self._target(session)
+        mark = target.read_mark(TableCommitAt(at, self.name))
+        self._seen = self._seen or (target.uuid,)
+        return mark
 
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:
         uuid = None
-        mode = schema_mode(self._options)
+        mode = self._modes.schema
         if mode in _CREATES:
             check_definition(session, self.table_ref, self._definition(frame.schema))
         if mode not in _CREATES or exists(session, self.table_ref):
@@ -77,13 +75,13 @@ class IcebergSink:
             uuid=uuid,
             execution=at.execution,
             columns=frame.schema.jsonValue(),
-            drop=data_mode(self._options) is DataMode.DROP,
+            drop=self._modes.data is DataMode.DROP,
             recreate=mode is SchemaMode.RECREATE,
         )
         return opening.model_dump(mode="json")
 
     def _refuse_rows(self, session: SparkSession, table: Any) -> None:
-        if data_mode(self._options) is not DataMode.ERROR:
+        if self._modes.data is not DataMode.ERROR:
             return
         if rows := count_rows(session, table):
             raise Refused(
@@ -94,17 +92,18 @@ class IcebergSink:
     def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
         opening = TableOpening.model_validate(handle)
         wanted = self._definition(columns_of_opening(opening))
-        outcome = open_table(
-            session,
-            self.table_ref,
-            opening,
-            wanted,
-            TableCommitAt(at, self.name),
-            deadline_s=self._deadline_s,
-        )
         facts: dict[str, JsonValue] = {"table": str(self.table_ref)}
-        if outcome is None:
-            return Committed(already=False, facts=facts)
+        try:
+            outcome = open_target(
+                self._target(session),
+                TableCommitAt(at, self.name),
+                opening_change(session, self.table_ref, opening, wanted),
+                deadline=deadline_of(at, self._deadline_s),
+            )
+        except TableMissing:
+            if opening.uuid is not None:
+                raise
+            return Committed(already=False, facts=facts)  # the commit of the first rows creates it
         if outcome.spent.snapshot is not None:
             facts["snapshot"] = outcome.spent.snapshot
             facts["dropped_rows"] = int(outcome.spent.summary.get("deleted-records", "0"))
@@ -119,7 +118,7 @@ class IcebergSink:
                 frame,
                 columns_of(session, table if planned is None else planned[0].table()),
                 to=f"sink {self.name}: table {self.table_ref}{as_made}",
-                case_sensitive=bool(self._options.get("case_sensitive")),
+                case_sensitive=self._options.case_sensitive,
             )
             handle = stage(
                 session,
@@ -129,61 +128,56 @@ class IcebergSink:
                 table=table,
                 planned=planned,
                 is_first=not committed,
-                properties=string_properties(self._options.get("iceberg.table.write-props")),
+                properties=self._options.write_properties,
             )
         except AnalysisException as error:
             raise Refused(f"sink {self.name}: {self.table_ref}: {one_line(error)}") from error
         return Staged(handle.model_dump(mode="json"), handle.rows)
 
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
-        staged = StagedFilesHandle.model_validate(handle)
-        outcome = commit(
+        staged, commit_at = StagedFilesHandle.model_validate(handle), TableCommitAt(at, self.name)
+        change = rows_change(
             session,
             self.table_ref,
             staged,
-            TableCommitAt(at, self.name),
-            deadline_s=self._deadline_s,
+            commit_at,
             may_create=not (staged.is_first and self._committed),
             seen=self._seen and self._seen[0],
         )
+        deadline = deadline_of(at, self._deadline_s)
+        outcome = commit(self._target(session), commit_at, change, deadline=deadline)
         self._committed = True
-        target = f"sink {self.name}: table {self.table_ref}"
-        check_spender(target, at, staged=staged.execution, held=outcome.spent.execution)
-        return Committed(outcome.already, {**self._facts(outcome), **self._location_facts(staged)})
+        facts = {**self._facts(outcome.spent), **self._location_facts(staged)}
+        return Committed(outcome.already, facts)
 
     def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:
         if at.epoch == 0:
             return  # opening a table stages nothing
         staged = StagedFilesHandle.model_validate(handle) if handle is not None else None
-        sweep(session, self.table_ref, staged, TableCommitAt(at, self.name))
+        completed_by = staged and staged.execution
+        sweep(self._target(session), TableCommitAt(at, self.name), completed_by=completed_by)
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
-        commit_at = TableCommitAt(at, self.name)
-        spent = abort(session, self.table_ref, commit_at, deadline_s=self._deadline_s)
-        by_data = spent is not None and spent.by is SpentBy.DATA
-        check_given_up(f"sink {self.name}: table {self.table_ref}", at, holds_rows=by_data)
+        deadline = deadline_of(at, self._deadline_s)
+        abort(self._target(session), TableCommitAt(at, self.name), deadline=deadline)
 
-    def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:  # noqa: ARG002
-        """Forget this job; files that unknown jobs left are left to the removal of orphan files."""
-        forget(session, self.table_ref, TableCommitAt(at, self.name))
+    def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
+        forget(self._target(session), TableCommitAt(at, self.name), owners=owners)
 
-    def close(self, rows: int) -> None:
-        """Nothing is open between two epochs."""
+    def _target(self, session: SparkSession) -> IcebergTarget:
+        title = f"sink {self.name}: table {self.table_ref}"
+        return IcebergTarget(session, self.table_ref, title=title)
 
-    def _facts(self, outcome: TableCommit) -> dict[str, JsonValue]:
-        summary = outcome.spent.summary
-        facts: dict[str, JsonValue] = {
-            "table": str(self.table_ref),
-            "snapshot": outcome.spent.snapshot,
-        }
+    def _facts(self, spent: SpentAtTable) -> dict[str, JsonValue]:
+        facts: dict[str, JsonValue] = {"table": str(self.table_ref), "snapshot": spent.snapshot}
         for fact, key in (
             ("rows", "added-records"),
             ("files", "added-data-files"),
             ("bytes", "added-files-size"),
             ("total_rows", "total-records"),
         ):
-            if outcome.spent.snapshot is not None:
-                facts[fact] = int(summary.get(key, "0"))
+            if spent.snapshot is not None:
+                facts[fact] = int(spent.summary.get(key, "0"))
         return facts
 
     def _location_facts(self, staged: StagedFilesHandle) -> dict[str, JsonValue]:
@@ -207,7 +201,7 @@ class IcebergSink:
         try:
             return load_table(session, self.table_ref), None
         except TableMissing:
-            if schema_mode(self._options) not in _CREATES:
+            if self._modes.schema not in _CREATES:
                 raise
         ref = self.table_ref
         key = (ref.catalog.fingerprint, ref.namespace, ref.name)
@@ -222,24 +216,10 @@ class IcebergSink:
         return None, planned
 
     def _definition(self, columns: spark.StructType) -> TableDefinition:
-        keys = _list(self._options.get("iceberg.table.primary-keys"))
+        keys = self._options.primary_keys
         return TableDefinition(
             columns=cast("spark.StructType", nullable(columns, but=keys)),
-            partition_keys=_list(self._options.get("iceberg.table.partition-keys")),
+            partition_keys=self._options.partition_keys,
             primary_keys=keys,
-            properties=string_properties(self._options.get("iceberg.table.auto-create-props")),
+            properties=self._options.table_properties,
         )
-
-
-def _list(value: Any) -> Sequence[str]:
-    """The items of a list, or of one text; commas in brackets don't separate: bucket(id, 16)."""
-    items = [value] if isinstance(value, str) else cast("Sequence[Any]", value or ())
-    text = ",".join(str(item) for item in items)
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character == "(") - (character == ")")
-        if character == "," and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts if part.strip()]

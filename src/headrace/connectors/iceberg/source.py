@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, JsonValue
@@ -24,11 +23,10 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
 from headrace.connectors.columns import spark_schema
-from headrace.connectors.connector import Setting
-from headrace.connectors.iceberg import table_ref
+from headrace.connectors.connector import Setting, Source
+from headrace.connectors.iceberg.descriptor import IcebergSourceOptions, Strategy
+from headrace.connectors.iceberg.table_ref import table_ref
 from headrace.errors import Refused
-from headrace.jobfile.plugins.iceberg import mode_flaw, source_flaw
-from headrace.jobfile.schema import parse_schema
 from headrace.lake.iceberg.catalogs import TableMissing, load_table
 from headrace.lake.iceberg.snapshots import (
     APPEND,
@@ -43,16 +41,7 @@ from headrace.lake.iceberg.snapshots import (
 )
 from headrace.protocol.messages import Slice
 from headrace.spark.errors import one_line
-from headrace.spark.jvm import running_session
 from headrace.spark.sql_guard import code_function_of_condition, runs_code
-
-
-class Strategy(StrEnum):
-    LATEST = "FROM_LATEST_SNAPSHOT"
-    EARLIEST = "FROM_EARLIEST_SNAPSHOT"
-    SNAPSHOT = "FROM_SNAPSHOT_ID"
-    TIMESTAMP = "FROM_SNAPSHOT_TIMESTAMP"
-    TABLE = "TABLE_SCAN_THEN_INCREMENTAL"
 
 
 class SnapshotPosition(BaseModel):
@@ -104,38 +93,33 @@ class Stream:
     at_ms: int | None = None
 
 
-class IcebergSource:
-    repeatable = True
+class IcebergSource(Source):
     takes_conditions = True
 
-    def __init__(self, name: str, setting: Setting) -> None:
+    def __init__(self, name: str, options: IcebergSourceOptions, setting: Setting) -> None:
         self.name = name
         self.bounded = not setting.streaming
-        self._title = f"source {name}"
-        self._options = options = setting.options
-        self.table_ref = table_ref(self._title, setting)
-        flaw = source_flaw(options) or mode_flaw(options, streaming=setting.streaming)
-        if flaw:
+        self._title, self._options = f"source {name}", options
+        self.table_ref = table_ref(self._title, options.table, warehouse=setting.warehouse)
+        if flaw := options.flaw(streaming=setting.streaming):
             raise Refused(f"{self._title}: {flaw}")
         self._batch = Batch(
-            snapshot=options.get("use_snapshot_id"),
-            at_ms=options.get("use_snapshot_timestamp"),
-            start=options.get("start_snapshot_id"),
-            end=options.get("end_snapshot_id"),
+            snapshot=options.snapshot,
+            at_ms=options.at_ms,
+            start=options.start_snapshot,
+            end=options.end_snapshot,
         )
         self._stream = Stream(
-            Strategy(str(options["stream_scan_strategy"])),
-            snapshot=options.get("start_snapshot_id"),
-            at_ms=options.get("start_snapshot_timestamp"),
+            options.strategy, snapshot=options.start_snapshot, at_ms=options.start_ms
         )
-        table = options.get("schema")
-        self._columns = spark_schema(parse_schema(table)) if table else None
+        self._columns = spark_schema(options.schema) if options.schema else None
 
-    def plan(self, position: JsonValue, *, rows_max: int | None = None) -> Slice | None:
+    def plan(
+        self, session: SparkSession, position: JsonValue, *, rows_max: int | None = None
+    ) -> Slice | None:
         """The next slice. None at the end, or while streaming, when nothing was appended yet."""
         before = SnapshotPosition.model_validate(position) if position is not None else None
         with self._translating_errors():
-            session = running_session(self._title)
             history = history_of(session, load_table(session, self.table_ref))
             choice = self._choose(history, before, rows_max)
         if choice is None:
@@ -143,7 +127,7 @@ class IcebergSource:
         return Slice(
             data=choice.part.model_dump(mode="json", exclude_none=True),
             after=choice.after.model_dump(mode="json", exclude_defaults=True),
-            rows=choice.rows if not self._options.get("where_clause") else None,
+            rows=choice.rows if not self._options.where else None,
             last=choice.last,
         )
 
@@ -179,14 +163,14 @@ class IcebergSource:
 
     def _narrowed(self, frame: DataFrame) -> DataFrame:
         """The rows and columns that `where_clause` and `schema` leave."""
-        if where := self._options.get("where_clause"):
-            frame = self._filtered(frame, str(where))
+        if self._options.where:
+            frame = self._filtered(frame, self._options.where)
         if self._columns is None:
             return frame
         return frame.select(*(self._schema_column(frame, field) for field in self._columns.fields))
 
     def _schema_column(self, frame: DataFrame, field: spark.StructField) -> Any:
-        exact = bool(self._options.get("case_sensitive"))
+        exact = self._options.case_sensitive
         for column in frame.schema.fields:
             if field.name == column.name or (
                 not exact and field.name.lower() == column.name.lower()

@@ -1,4 +1,4 @@
-"""Commit, abort, open and sweep an epoch at a database, exactly once, by a mark in that database.
+"""A table of a database as a target of exactly_once: a token is spent by a mark beside the table.
 
 To spend a token is to raise the pipeline's mark in `headrace_commits` and to do what belongs to it,
 in one transaction. The row of the mark is locked from the first statement on: of two that spend at
@@ -10,44 +10,50 @@ A commit moves the rows from their stage table to the target. A target that is m
 the same transaction: a job that fails before its first commit leaves none.
 
 Epoch 0 opens the target: it does what the save modes ask. `survey` turns the modes into statements
-and changes nothing. `open_target` runs all of them or none in the transaction that raises the mark
-to 0, and the mark refuses them from then on: a zombie that wakes after epoch 1 was committed drops
-nothing. Databases whose DDL is not transactional could not be opened in this way; PostgreSQL's is.
+and changes nothing. `opening_change` runs all of them or none in the transaction that raises the
+mark to 0, and the mark refuses them from then on: a zombie that wakes after epoch 1 was committed
+drops nothing. Databases whose DDL is not transactional could not be opened in this way;
+PostgreSQL's is.
+
+Of an ended job the stage tables go first and the mark last, since only the mark says that a token
+is spent. A committer that wakes afterwards finds its stage table gone, and its transaction is
+rolled back.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from uuid import uuid4
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 from pyspark.sql import types as spark
 
 from headrace.connectors.jdbc.database import Connection, Database, connected, transaction
 from headrace.connectors.jdbc.dialect import MARK_COLUMNS, MARKS, TableName, stage_prefix
-from headrace.connectors.jdbc.stage import StageHandle
+from headrace.connectors.jdbc.leftovers import find_strays, stages_of, stages_of_stray
+from headrace.connectors.jdbc.stage import StageHandle, now_ms_of
 from headrace.connectors.jdbc.target import (
     columns_of,
     create_statement,
     create_with_first_rows,
     ensure_marks,
     qualified,
+    table_exists,
     tables_with_prefix,
 )
-from headrace.errors import Fenced, Refused, TokenSpent, Unavailable
-from headrace.jobfile.option_values import DataMode, SchemaMode, data_mode, schema_mode
+from headrace.errors import Refused, Unavailable
+from headrace.exactly_once.spend import check_deadline
+from headrace.exactly_once.target import Mark, SpendLimits, Stray
 from headrace.model.jobs.epoch import CommitAt, Deadline, SpentBy
+from headrace.plugins.save_modes import DataMode, SaveModes, SchemaMode
 from headrace.seams import seam
-
-log = logging.getLogger(__name__)
 
 SPEND_TRIES = 3
 SPEND_WAIT_S = 0.5  # back-off before the second try; doubled before each further one
 DROP_TIMEOUT_S = 30  # a task that still writes to a stage table blocks its drop
+STRAYS_TIMEOUT_S = 30  # for one statement
 CREATES = frozenset({SchemaMode.CREATE, SchemaMode.RECREATE})
 
 
@@ -61,32 +67,15 @@ class SpentAtDatabase:
 
 
 @dataclass(frozen=True, slots=True)
-class Spending:
-    """One call of commit, open or abort."""
+class DatabaseChange:
+    """What is done in the transaction that raises the mark."""
 
-    database: Database
-    target: TableName
-    at: CommitAt
-    work: Callable[[Connection], None] | None  # runs in the same transaction; None: an abort
+    by: SpentBy
     execution: str  # the one that staged the data, not the one that commits it
+    work: Callable[[Connection], None]
     rows: int = 0
-    tries_max: int = SPEND_TRIES
-    deadline: Deadline | None = None
-    committer: str = field(default_factory=lambda: uuid4().hex)
-
-    @property
-    def marks(self) -> TableName:
-        return self.target.beside(MARKS)
-
-    @property
-    def by(self) -> SpentBy:
-        return SpentBy.ABORT if self.work is None else SpentBy.DATA
-
-
-@dataclass(frozen=True, slots=True)
-class DatabaseCommit:
-    already: bool  # another call had committed the same epoch before
-    spent: SpentAtDatabase
+    makes_marks: bool = True  # whether it makes a missing table of marks; staging did, for rows
+    creates_target = False  # tokens are in the table of marks, so that a missing target hides none
 
 
 class DatabaseOpening(BaseModel):
@@ -103,63 +92,194 @@ class DatabaseOpening(BaseModel):
         return TableName(self.db_schema, self.table)
 
 
-def commit(
-    session: SparkSession,
-    database: Database,
-    handle: StageHandle,
-    at: CommitAt,
-    *,
-    tries_max: int,
-    deadline: Deadline | None = None,
-) -> DatabaseCommit:
-    """Make what was staged visible, once. Raises `TokenSpent` when an abort came first."""
-    seam("before sink commit")
-    spending = Spending(
-        database,
-        handle.target_table,
-        at,
-        lambda connection: _move(connection, database, handle),
-        handle.execution,
-        handle.rows,
-        tries_max,
-        deadline,
-    )
-    spent = spend(session, spending)
-    seam("sink committed")
-    return _commit_result(spending, spent)
+class DatabaseTarget:
+    """The table of one sink, with the marks and the stage tables beside it."""
 
+    def __init__(
+        self,
+        session: SparkSession,
+        database: Database,
+        table: TableName,
+        *,
+        tries_max: int = SPEND_TRIES,
+    ) -> None:
+        self._session, self._database, self._table = session, database, table
+        self.limits = SpendLimits(tries_max, SPEND_WAIT_S)
+        self._has_marks = False  # the table of marks was seen; it is never dropped by us
 
-def abort(
-    session: SparkSession, database: Database, target: TableName, at: CommitAt
-) -> SpentAtDatabase:
-    """Spend the token without rows, then drop what was staged under it (E6).
+    @property
+    def name(self) -> str:
+        return str(self._table)
 
-    When a commit came first, nothing is dropped: the database knows better than the caller (E7).
-    """
-    seam("before abort")
-    with connected(session, database, doing="aborting") as connection:
-        target = qualified(connection, target)
-        ensure_marks(connection, database, target)
-    spent = spend(session, Spending(database, target, at, None, at.execution))
-    seam("abort spent")
-    if spent.by is SpentBy.ABORT:
-        _drop_stages(session, database, target, at)
-    return spent
+    @property
+    def title(self) -> str:
+        return f"{self._database.plugin}: table {self._table} in {self._database}"
 
+    def look(self, at: CommitAt) -> SpentAtDatabase | None:
+        with self._connected("reading the mark") as connection:
+            return self._look(connection, at)
 
-def sweep(session: SparkSession, database: Database, target: TableName, at: CommitAt) -> None:
-    """Drop what any execution staged for an epoch whose token is spent."""
-    with connected(session, database, doing="sweeping") as connection:
-        target = qualified(connection, target)
-        if not tables_with_prefix(connection, target.schema, stage_prefix(at)):
-            return  # it was swept before, or the epoch had no rows
-        spent = look(connection, database, target.beside(MARKS), at)
-    if spent is None:
-        raise Refused(
-            f"{database.plugin}: {at.token} is not spent at {target}; nothing was dropped"
+    def attempt(
+        self,
+        at: CommitAt,
+        change: DatabaseChange,
+        *,
+        committer: str,
+        deadline: Deadline | None,
+    ) -> str | None:
+        try:
+            with self._connected("committing") as connection:
+                if change.makes_marks and not self._has_marks:
+                    ensure_marks(connection, self._database, self._table)
+                with transaction(connection):
+                    if self._raise_mark(connection, at, change, committer):
+                        # A pause can't be long between this check and the end of the transaction:
+                        # the server ends transactions that are idle.
+                        check_deadline(self.name, at, deadline)
+                        change.work(connection)
+                    seam("in sink transaction")
+        except Unavailable as error:
+            return str(error)
+        return None
+
+    def abort_change(self, at: CommitAt) -> DatabaseChange:
+        return DatabaseChange(SpentBy.ABORT, at.execution, _do_nothing)
+
+    def finish(self, at: CommitAt, spent: SpentAtDatabase) -> None:
+        """The transaction was everything."""
+
+    def read_mark(self, at: CommitAt) -> Mark | None:
+        with self._connected("reading the mark") as connection:
+            mark = self._mark(connection, at)
+        if mark is None:
+            return None
+        return Mark(int(mark["epoch"] or 0), aborted=mark["spent_by"] == SpentBy.ABORT)
+
+    def is_staged(self, at: CommitAt, *, by: str | None) -> bool:  # noqa: ARG002
+        with self._connected("sweeping") as connection:
+            return bool(tables_with_prefix(connection, self._table.schema, stage_prefix(at)))
+
+    def delete_staged(
+        self,
+        at: CommitAt,
+        spent: SpentAtDatabase | None,  # noqa: ARG002
+        *,
+        kept: str | None,  # noqa: ARG002
+    ) -> None:
+        """Drop the epoch's stage tables, also that of `kept`: a commit has moved its rows."""
+        with self._connected("dropping stage tables", timeout_s=DROP_TIMEOUT_S) as connection:
+            for table in tables_with_prefix(connection, self._table.schema, stage_prefix(at)):
+                connection.run(self._database.dialect.drop(table))
+
+    def unspent_epochs(self, at: CommitAt) -> Sequence[CommitAt]:
+        with self._connected("looking for what a job left") as connection:
+            staged = {one.epoch: one for one, _ in stages_of(connection, self._table, at)}
+            # The lowest first: a mark spends all epochs below it.
+            epochs = [one for _, one in sorted(staged.items())]
+            return [one for one in epochs if self._look(connection, one) is None]
+
+    def delete_leftovers(self, at: CommitAt) -> None:
+        with self._connected("forgetting a job", timeout_s=DROP_TIMEOUT_S) as connection:
+            for one, table in stages_of(connection, self._table, at):
+                if self._look(connection, one) is not None:
+                    connection.run(self._database.dialect.drop(table))
+
+    def forget_marks(self, at: CommitAt) -> None:
+        with self._connected("forgetting a job", timeout_s=DROP_TIMEOUT_S) as connection:
+            if self._marks_exist(connection):
+                owner = at.epoch_at
+                values = (owner.incarnation, owner.pipeline, at.sink, at.epoch)
+                connection.run(self._database.dialect.forget_mark(self._marks), *values)
+
+    def now_ms(self) -> int:
+        with self._connected("looking for strays", timeout_s=STRAYS_TIMEOUT_S) as connection:
+            return now_ms_of(connection, self._database)
+
+    def strays(self, owners: Collection[str]) -> Iterable[Stray]:
+        with self._connected("looking for strays", timeout_s=STRAYS_TIMEOUT_S) as connection:
+            marks = self._marks if self._marks_exist(connection) else None
+            found = find_strays(connection, self._database, self._table, marks)
+        return [stray for stray in found if stray.incarnation not in owners]
+
+    def delete_stray(self, stray: Stray, *, idle_since_ms: int) -> None:
+        with self._connected("deleting strays", timeout_s=STRAYS_TIMEOUT_S) as connection:
+            for table in stages_of_stray(connection, self._table, stray, idle_since_ms):
+                connection.run(self._database.dialect.drop(table))
+            if self._marks_exist(connection):
+                statement = self._database.dialect.forget_marks(self._marks)
+                connection.run(statement, stray.incarnation, idle_since_ms)
+
+    @contextmanager
+    def _connected(self, doing: str, *, timeout_s: int | None = None) -> Generator[Connection]:
+        with connected(
+            self._session, self._database, doing=doing, timeout_s=timeout_s
+        ) as connection:
+            self._table = qualified(connection, self._table)
+            yield connection
+
+    @property
+    def _marks(self) -> TableName:
+        return self._table.beside(MARKS)
+
+    def _marks_exist(self, connection: Connection) -> bool:
+        self._has_marks = self._has_marks or table_exists(connection, self._marks)
+        return self._has_marks
+
+    def _mark(self, connection: Connection, at: CommitAt) -> Mapping[str, str | None] | None:
+        if not self._marks_exist(connection):
+            return None
+        owner, statement = at.epoch_at, self._database.dialect.read_mark(self._marks)
+        rows = connection.rows(statement, owner.incarnation, owner.pipeline, at.sink)
+        return dict(zip(MARK_COLUMNS, rows[0], strict=True)) if rows else None
+
+    def _look(self, connection: Connection, at: CommitAt) -> SpentAtDatabase | None:
+        mark = self._mark(connection, at)
+        if mark is None or (epoch := int(mark["epoch"] or 0)) < at.epoch:
+            return None
+        aborted = _abort_entry(at.epoch) in (mark["aborted_epochs"] or "")
+        by = SpentBy.ABORT if aborted else SpentBy.DATA
+        execution = mark["execution"] if epoch == at.epoch else None
+        rows = int(mark["moved_rows"] or 0)
+        return SpentAtDatabase(by, epoch, mark["committer"] or "", rows, execution)
+
+    def _raise_mark(
+        self, connection: Connection, at: CommitAt, change: DatabaseChange, committer: str
+    ) -> bool:
+        """Raise the mark, which locks it until the transaction ends. False: the token was spent."""
+        changed = connection.run(
+            self._database.dialect.raise_mark(self._marks),
+            at.epoch_at.incarnation,
+            at.epoch_at.pipeline,
+            at.sink,
+            at.epoch,
+            change.by.value,
+            _abort_entry(at.epoch) if change.by is SpentBy.ABORT else "",
+            change.rows,
+            change.execution,
+            committer,
         )
-    seam("before sweep")
-    _drop_stages(session, database, target, at)
+        return changed > 0
+
+
+def rows_change(database: Database, handle: StageHandle) -> DatabaseChange:
+    """Move what was staged to the target."""
+    return DatabaseChange(
+        SpentBy.DATA,
+        handle.execution,
+        lambda connection: _move(connection, database, handle),
+        handle.rows,
+        makes_marks=False,
+    )
+
+
+def opening_change(opening: DatabaseOpening, at: CommitAt) -> DatabaseChange:
+    """Run the statements of the survey."""
+
+    def work(connection: Connection) -> None:
+        for statement in opening.statements:
+            connection.execute(statement)
+
+    return DatabaseChange(SpentBy.DATA, at.execution, work)
 
 
 def survey(
@@ -169,10 +289,11 @@ def survey(
     columns: spark.StructType,
     *,
     keys: Sequence[str],
-    options: Mapping[str, JsonValue],
+    modes: SaveModes,
+    custom_sql: str | None,
 ) -> DatabaseOpening:
     """The statements that the save modes ask for; refuses a table that they do not allow."""
-    schema, data = schema_mode(options), data_mode(options)
+    schema, data = modes.schema, modes.data
     exists = bool(columns_of(connection, target))
     if schema is SchemaMode.ERROR and not exists:
         raise Refused(
@@ -199,158 +320,9 @@ def survey(
         statements.append(create_statement(database, target, columns, keys))
     elif data is DataMode.DROP:
         statements.append(database.dialect.empty(target))
-    if data is DataMode.CUSTOM:
-        statements.append(str(options["custom_sql"]))
+    if data is DataMode.CUSTOM and custom_sql is not None:
+        statements.append(custom_sql)
     return DatabaseOpening(db_schema=target.schema, table=target.table, statements=statements)
-
-
-def open_target(
-    session: SparkSession,
-    database: Database,
-    opening: DatabaseOpening,
-    at: CommitAt,
-    *,
-    tries_max: int,
-    deadline: Deadline | None = None,
-) -> DatabaseCommit:
-    """Run the statements of the survey, once. Raises `TokenSpent` when an abort came first."""
-    seam("before sink open")
-    target = opening.target_table
-
-    def work(connection: Connection) -> None:
-        for statement in opening.statements:
-            connection.execute(statement)
-
-    with connected(session, database, doing="opening") as connection:
-        ensure_marks(connection, database, target)
-    spending = Spending(
-        database, target, at, work, at.execution, tries_max=tries_max, deadline=deadline
-    )
-    spent = spend(session, spending)
-    seam("sink opened")
-    return _commit_result(spending, spent)
-
-
-def look(
-    connection: Connection, database: Database, marks: TableName, at: CommitAt
-) -> SpentAtDatabase | None:
-    """Read from the mark what spent the token (E3); None while it is unspent."""
-    mark = _read_mark(connection, database, marks, at)
-    if mark is None or (epoch := int(mark["epoch"] or 0)) < at.epoch:
-        return None
-    aborted = _abort_entry(at.epoch) in (mark["aborted_epochs"] or "")
-    by = SpentBy.ABORT if aborted else SpentBy.DATA
-    execution = mark["execution"] if epoch == at.epoch else None
-    return SpentAtDatabase(
-        by, epoch, mark["committer"] or "", int(mark["moved_rows"] or 0), execution
-    )
-
-
-def look_marked(
-    connection: Connection, database: Database, marks: TableName, at: CommitAt
-) -> tuple[int, SpentBy] | None:
-    """The highest spent epoch of this sink, whichever `at` names; None when none is spent."""
-    mark = _read_mark(connection, database, marks, at)
-    if mark is None:
-        return None
-    return int(mark["epoch"] or 0), SpentBy(mark["spent_by"] or SpentBy.DATA)
-
-
-def spend(session: SparkSession, spending: Spending) -> SpentAtDatabase:
-    """Spend the token with retries and back-off; returns what spent it, this call or another."""
-    reason: Exception | None = None
-    for tries in range(spending.tries_max):
-        if tries:
-            threading.Event().wait(SPEND_WAIT_S * 2 ** (tries - 1))
-        result = _try_once(session, spending)
-        if isinstance(result, SpentAtDatabase):
-            return result
-        reason = result
-        facts = {"sink": spending.at.sink, "reason": str(reason)}
-        log.info("commit not confirmed", extra=facts)
-    raise Unavailable(
-        f"{spending.database.plugin}: it is not known whether {spending.target} took the commit "
-        f"{spending.at.token}, after {spending.tries_max} tries; nothing was deleted; the last "
-        f"reason was: {reason}"
-    )
-
-
-def _commit_result(spending: Spending, spent: SpentAtDatabase) -> DatabaseCommit:
-    if spent.by is SpentBy.ABORT:
-        raise TokenSpent(spending.at.token, str(spending.target))
-    return DatabaseCommit(already=spent.committer != spending.committer, spent=spent)
-
-
-def _try_once(session: SparkSession, spending: Spending) -> SpentAtDatabase | Unavailable:
-    """Try once, then read the mark: only the database knows whether the transaction landed."""
-    failure: Refused | Unavailable = Unavailable("it was accepted, but is not there")
-    try:
-        try:
-            _attempt(session, spending)
-        except (Refused, Unavailable) as error:
-            failure = error
-        with connected(session, spending.database, doing="reading the mark") as connection:
-            spent = look(connection, spending.database, spending.marks, spending.at)
-    except Unavailable as error:
-        return error
-    if spent is not None:
-        return spent
-    if isinstance(failure, Refused):
-        raise failure
-    return failure
-
-
-def _attempt(session: SparkSession, spending: Spending) -> None:
-    """Run one fenced transaction. It may be repeated: the mark refuses what has landed before."""
-    with (
-        connected(session, spending.database, doing="committing") as connection,
-        transaction(connection),
-    ):
-        if _raise_mark(connection, spending):
-            _check_deadline(spending)
-            if spending.work is not None:
-                spending.work(connection)
-        seam("in sink transaction")
-
-
-def _raise_mark(connection: Connection, spending: Spending) -> bool:
-    """Raise the mark, which locks it until the transaction ends. False: the token was spent."""
-    at = spending.at
-    changed = connection.run(
-        spending.database.dialect.raise_mark(spending.marks),
-        at.epoch_at.incarnation,
-        at.epoch_at.pipeline,
-        at.sink,
-        at.epoch,
-        spending.by.value,
-        _abort_entry(at.epoch) if spending.by is SpentBy.ABORT else "",
-        spending.rows,
-        spending.execution,
-        spending.committer,
-    )
-    return changed > 0
-
-
-def _check_deadline(spending: Spending) -> None:
-    """Fence an execution that is too old: its mark may have been forgotten since it began.
-
-    The transaction is then rolled back. Nor can the execution pause for long between this check and
-    the end of the transaction: the server ends transactions that are idle.
-    """
-    if spending.deadline is not None and spending.deadline.passed:
-        raise Fenced(
-            f"{spending.database.plugin}: the commit of {spending.at.token} to {spending.target} "
-            f"began more than {spending.deadline} ago; this execution is too old to commit"
-        )
-
-
-def _read_mark(
-    connection: Connection, database: Database, marks: TableName, at: CommitAt
-) -> dict[str, str | None] | None:
-    epoch_at = at.epoch_at
-    statement = database.dialect.read_mark(marks)
-    rows = connection.rows(statement, epoch_at.incarnation, epoch_at.pipeline, at.sink)
-    return dict(zip(MARK_COLUMNS, rows[0], strict=True)) if rows else None
 
 
 def _abort_entry(epoch: int) -> str:
@@ -379,11 +351,5 @@ def _move(connection: Connection, database: Database, handle: StageHandle) -> No
         )
 
 
-def _drop_stages(
-    session: SparkSession, database: Database, target: TableName, at: CommitAt
-) -> None:
-    with connected(
-        session, database, doing="dropping stage tables", timeout_s=DROP_TIMEOUT_S
-    ) as connection:
-        for table in tables_with_prefix(connection, target.schema, stage_prefix(at)):
-            connection.run(database.dialect.drop(table))
+def _do_nothing(_: Connection) -> None:
+    """What an abort does beside raising the mark."""

@@ -10,17 +10,18 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
+from headrace.connectors.jdbc.descriptor import DatabaseOptions
 from headrace.connectors.jdbc.dialect import Dialect, dialect_of
 from headrace.errors import HeadraceError, Refused, Unavailable
 from headrace.logs import is_secret
 from headrace.model.text import shortened
 from headrace.spark.errors import is_permanent
-from headrace.spark.jvm import CAUSES_MAX, JAVA_ERRORS, java_exception, jvm
+from headrace.spark.jvm_bridge import CAUSES_MAX, JAVA_ERRORS, java_exception, jvm
 
 CONNECT_TIMEOUT_S = 30
 STATEMENT_TIMEOUT_S = 3600  # for one control statement; the move of an epoch's rows is one
@@ -233,26 +234,19 @@ def _open(session: SparkSession, database: Database) -> Any:
     return connection
 
 
-def database_of(plugin: str, options: Mapping[str, Any]) -> Database:
+def database_of(plugin: str, options: DatabaseOptions) -> Database:
     """The database that the options name. `plugin` is shown to people, such as "sink Jdbc-1"."""
-    url = str(options.get("url") or "")
     try:
-        dialect = dialect_of(url)
+        dialect = dialect_of(options.url)
     except Refused as refused:
         raise Refused(f"{plugin}: {refused}") from None
-    properties = cast("Mapping[str, Any]", options.get("properties") or {})
-    timeout_s = int(options.get("transaction_timeout_sec") or -1)
     return Database(
         plugin=plugin,
-        url=url,
-        driver=str(options.get("driver") or dialect.driver),
-        user=_optional_text(options.get("user")),
-        password=_optional_text(options.get("password")),
-        extra={key: str(value) for key, value in properties.items()},
-        connect_timeout_s=int(options.get("connection_check_timeout_sec") or 30),
-        statement_timeout_s=timeout_s if timeout_s > 0 else STATEMENT_TIMEOUT_S,
+        url=options.url,
+        driver=options.driver or dialect.driver,
+        user=options.user,
+        password=options.password,
+        extra=options.properties,
+        connect_timeout_s=options.connect_timeout_s,
+        statement_timeout_s=options.statement_timeout_s or STATEMENT_TIMEOUT_S,
     )
-
-
-def _optional_text(value: Any) -> str | None:
-    return None if value is None else str(value)

@@ -18,8 +18,8 @@ from typing import Protocol
 
 from pyspark.sql import types as spark
 
+from headrace.connectors.jdbc.descriptor import DATABASES
 from headrace.errors import Refused
-from headrace.jobfile.plugins.jdbc import DATABASES
 from headrace.model.jobs.epoch import CommitAt
 
 MARKS = "headrace_commits"

@@ -7,34 +7,23 @@ the pipeline's mark in `headrace_commits`. Save modes are epoch 0 (commit.py has
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any, cast
 
 from pydantic import JsonValue
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.clock import SystemClock
-from headrace.connectors.connector import (
-    Committed,
-    Mark,
-    Setting,
-    Staged,
-    check_given_up,
-    check_spender,
-)
+from headrace.connectors.connector import Committed, Setting, Sink, Staged
 from headrace.connectors.jdbc.commit import (
     CREATES,
     DatabaseOpening,
-    abort,
-    commit,
-    look_marked,
-    open_target,
+    DatabaseTarget,
+    opening_change,
+    rows_change,
     survey,
-    sweep,
 )
 from headrace.connectors.jdbc.database import Connection, connected, database_of
-from headrace.connectors.jdbc.dialect import MARKS, TableName, parts_of
-from headrace.connectors.jdbc.forget import forget, forget_strays
+from headrace.connectors.jdbc.descriptor import JdbcSinkOptions
+from headrace.connectors.jdbc.dialect import TableName, parts_of
 from headrace.connectors.jdbc.stage import NewTable, StageHandle, stage
 from headrace.connectors.jdbc.target import (
     Insert,
@@ -47,22 +36,22 @@ from headrace.connectors.jdbc.target import (
     new_columns,
     qualified,
     read_insert,
-    table_exists,
 )
 from headrace.errors import Refused
-from headrace.jobfile.option_values import SchemaMode, opens, schema_mode
-from headrace.model.jobs.epoch import CommitAt, Deadline, EpochAt, SpentBy, now
+from headrace.exactly_once.operations import abort, commit, forget, open_target, sweep
+from headrace.exactly_once.spend import deadline_of
+from headrace.exactly_once.target import Mark
+from headrace.model.jobs.epoch import CommitAt, EpochAt
+from headrace.plugins.save_modes import SchemaMode
 
 
-class JdbcSink:
-    leaves_stage = True
-
-    def __init__(self, name: str, setting: Setting) -> None:
+class JdbcSink(Sink):
+    def __init__(self, name: str, options: JdbcSinkOptions, setting: Setting) -> None:
         self.name = name
-        self._options, self._deadline_s = setting.options, setting.commit_deadline_s
-        self.opens = opens(setting.options)
-        self._title = f"sink {name}"
-        self._database = database_of(self._title, setting.options)
+        self._options, self._deadline_s = options, setting.commit_deadline_s
+        self._modes, self.opens = options.save_modes, options.save_modes.opens
+        self._title, self._clock = f"sink {name}", setting.clock
+        self._database = database_of(self._title, options.database)
         self._refuse_upserts()
         self._insert = self._read_query()
         self._in_database, self._target = self._read_target()
@@ -70,12 +59,8 @@ class JdbcSink:
         self._planned = setting.planned_tables
 
     def read_mark(self, session: SparkSession, at: EpochAt) -> Mark | None:
-        with connected(session, self._database, doing="reading the mark") as connection:
-            marks = qualified(connection, self._target).beside(MARKS)
-            if not table_exists(connection, marks):
-                return None
-            mark = look_marked(connection, self._database, marks, CommitAt(at, self.name))
-        return mark and Mark(mark[0], aborted=mark[1] is SpentBy.ABORT)
+        target = DatabaseTarget(session, self._database, self._target)
+        return target.read_mark(CommitAt(at, self.name))
 
     def survey(self, session: SparkSession, frame: DataFrame, at: EpochAt) -> JsonValue:  # noqa: ARG002
         with connected(session, self._database, doing="looking at the table") as connection:
@@ -85,20 +70,19 @@ class JdbcSink:
                 self._database,
                 qualified(connection, self._target),
                 self._new_columns(frame),
-                keys=self._keys(),
-                options=self._options,
+                keys=self._options.primary_keys,
+                modes=self._modes,
+                custom_sql=self._options.custom_sql,
             )
         return opening.model_dump(mode="json")
 
     def open(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:
-        opening = DatabaseOpening.model_validate(handle)
+        opening, commit_at = DatabaseOpening.model_validate(handle), CommitAt(at, self.name)
         outcome = open_target(
-            session,
-            self._database,
-            opening,
-            CommitAt(at, self.name),
-            tries_max=self._tries_max,
-            deadline=self._deadline(at),
+            self._committing(session, opening.target_table),
+            commit_at,
+            opening_change(opening, commit_at),
+            deadline=deadline_of(at, self._deadline_s, clock=self._clock),
         )
         facts: dict[str, JsonValue] = {
             "database": str(self._database),
@@ -121,7 +105,7 @@ class JdbcSink:
             target,
             CommitAt(at, self.name),
             columns=columns,
-            batch_size=int(self._options.get("batch_size") or 1000),
+            batch_size=self._options.batch_size,
             new_table=new_table,
             is_first=not committed,
         )
@@ -134,16 +118,12 @@ class JdbcSink:
             # it back without those, so it is not created again, and the move is refused.
             staged = staged.model_copy(update={"create": None})
         outcome = commit(
-            session,
-            self._database,
-            staged,
+            self._committing(session, staged.target_table),
             CommitAt(at, self.name),
-            tries_max=self._tries_max,
-            deadline=self._deadline(at),
+            rows_change(self._database, staged),
+            deadline=deadline_of(at, self._deadline_s, clock=self._clock),
         )
         self._committed = True
-        target = f"{self._title}: table {staged.target_table} in {self._database}"
-        check_spender(target, at, staged=staged.execution, held=outcome.spent.execution)
         facts: dict[str, JsonValue] = {
             "database": str(self._database),
             "table": str(staged.target_table),
@@ -153,30 +133,20 @@ class JdbcSink:
         return Committed(outcome.already, facts)
 
     def sweep(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> None:  # noqa: ARG002
-        """Drop the epoch's stage tables, also this execution's: the commit has moved its rows."""
-        sweep(session, self._database, self._target, CommitAt(at, self.name))
+        target = DatabaseTarget(session, self._database, self._target)
+        sweep(target, CommitAt(at, self.name), completed_by=None)
 
     def abort(self, session: SparkSession, at: EpochAt) -> None:
-        spent = abort(session, self._database, self._target, CommitAt(at, self.name))
-        target = f"{self._title}: table {self._target} in {self._database}"
-        check_given_up(target, at, holds_rows=spent.by is SpentBy.DATA)
+        target = DatabaseTarget(session, self._database, self._target)
+        abort(target, CommitAt(at, self.name))
 
     def forget(self, session: SparkSession, at: EpochAt, *, owners: Collection[str] | None) -> None:
-        forget(session, self._database, self._target, CommitAt(at, self.name))
-        if owners is not None:
-            known = {at.incarnation, *owners}
-            forget_strays(session, self._database, self._target, known)
+        target = DatabaseTarget(session, self._database, self._target)
+        forget(target, CommitAt(at, self.name), owners=owners)
 
-    def close(self, rows: int) -> None:
-        """Nothing is open between two epochs."""
-
-    def _deadline(self, at: EpochAt) -> Deadline:
-        clock = SystemClock()
-        return Deadline(clock, at.since or now(clock), self._deadline_s)
-
-    @property
-    def _tries_max(self) -> int:
-        return int(self._options.get("max_commit_attempts") or 1)
+    def _committing(self, session: SparkSession, table: TableName) -> DatabaseTarget:
+        tries_max = self._options.commit_tries_max
+        return DatabaseTarget(session, self._database, table, tries_max=tries_max)
 
     def _columns(
         self, connection: Connection, target: TableName, frame: DataFrame
@@ -184,7 +154,7 @@ class JdbcSink:
         """The target column of each column of the rows, and how a missing table is created."""
         existing, new_table = columns_of(connection, target), None
         if not existing:
-            if schema_mode(self._options) not in CREATES:
+            if self._modes.schema not in CREATES:
                 raise Refused(
                     f"{self._title}: there is no table {target} in {self._database}; make it, or "
                     f"set schema_save_mode = {SchemaMode.CREATE}"
@@ -206,7 +176,7 @@ class JdbcSink:
         """
         key = (self._database.url, target)
         if key not in self._planned:
-            wanted, keys = self._new_columns(frame), self._keys()
+            wanted, keys = self._new_columns(frame), self._options.primary_keys
             create = create_statement(self._database, target, wanted, keys)
             self._planned[key] = NewTable(new_columns(wanted), keys, create)
         return self._planned[key]
@@ -216,41 +186,38 @@ class JdbcSink:
         named = self._insert.columns if self._insert else None
         return (frame.toDF(*named) if named and len(named) == len(frame.columns) else frame).schema
 
-    def _keys(self) -> Sequence[str]:
-        return cast("Sequence[str]", self._options.get("primary_keys") or ())
-
     def _refuse_upserts(self) -> None:
-        if self._keys() and self._options.get("enable_upsert") is not False:
+        if self._options.primary_keys and self._options.upserts:
             raise Refused(
                 f"{self._title}: 'primary_keys' asks for upserts, which come later; set "
                 "enable_upsert = false to insert every row, or leave 'primary_keys' out"
             )
 
     def _read_query(self) -> Insert | None:
-        query = self._options.get("query")
+        query = self._options.query
         if not query:
             return None
-        if self._options.get("generate_sink_sql"):
+        if self._options.generates_sql:
             raise Refused(f"{self._title}: give 'query' or generate_sink_sql = true, not both")
         try:
-            return read_insert(str(query))
+            return read_insert(query)
         except Refused as refused:
             raise Refused(f"{self._title}: {refused}") from None
 
     def _read_target(self) -> tuple[str | None, TableName]:
         """The database that the options name, if they do, and the table."""
-        named: Any = self._options.get("database")
+        named = self._options.database_name
         if self._insert is not None:
             parts = list(self._insert.table)
         else:
-            table: Any = self._options.get("table")
+            table = self._options.table
             if not table:
                 raise Refused(
                     f"{self._title} needs generate_sink_sql = true with 'database' and 'table', "
                     "or 'query'"
                 )
-            parts = parts_of(str(table))
-        return split_name(self._title, parts, database=None if named is None else str(named))
+            parts = parts_of(table)
+        return split_name(self._title, parts, database=named)
 
 
 def split_name(

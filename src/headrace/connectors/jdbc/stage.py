@@ -37,8 +37,8 @@ from headrace.model.jobs.epoch import CommitAt
 from headrace.model.text import shortened
 from headrace.seams import seam
 from headrace.spark.errors import one_line
-from headrace.spark.jvm import JAVA_ERRORS
-from headrace.spark.progress import require_metrics
+from headrace.spark.jvm_bridge import JAVA_ERRORS
+from headrace.spark.row_counts import require_metrics
 
 log = logging.getLogger(__name__)
 

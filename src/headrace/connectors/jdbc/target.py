@@ -14,11 +14,11 @@ from typing import Any
 from pyspark.sql import types as spark
 
 from headrace.connectors.jdbc.database import Connection, Database
+from headrace.connectors.jdbc.descriptor import INSERT, INSERT_NAME
 from headrace.connectors.jdbc.dialect import MARKS, NewColumn, TableName, parts_of
 from headrace.errors import Refused
-from headrace.jobfile.option_values import SchemaMode
-from headrace.jobfile.plugins.jdbc import INSERT, INSERT_NAME
-from headrace.spark.jvm import JAVA_ERRORS, string_array
+from headrace.plugins.save_modes import SchemaMode
+from headrace.spark.jvm_bridge import JAVA_ERRORS, string_array
 
 
 @dataclass(frozen=True, slots=True)

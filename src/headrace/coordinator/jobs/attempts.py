@@ -30,10 +30,12 @@ from headrace.model.task import (
     POISON_WORKERS,
     FailureCause,
     PipelineOrder,
+    RetryRule,
     TaskKind,
     TaskOrder,
     TaskStatus,
 )
+from headrace.protocol.task_types import task_type
 from headrace.store.jobs import due_jobs, epochs, jobs
 from headrace.store.jobs.epochs import Epoch
 from headrace.store.tasks import claims, tasks
@@ -42,6 +44,7 @@ from headrace.store.tasks.tasks import Failure, Task, TaskEnd
 log = logging.getLogger(__name__)
 
 KEY_AWAY_PAUSE_MS = 2_000  # before a task whose secrets could not be decrypted is assigned again
+UNFIT_PAUSE_MS = 2_000  # before a task that its worker could not run is assigned to another
 # So often in a row a task is given back without counting, because its worker was gone before it
 # acknowledged the task.
 GIVEN_BACK_MAX = 20
@@ -76,12 +79,15 @@ def give_back(conn: Connection, task: Task, *, unheard: bool = False) -> None:
         _waits_again(conn, task)
 
 
-def postpone(conn: Connection, task: Task, reason: str, *, now_ms: int) -> None:
-    """Give back a task that was not sent, because the coordinator lacks the key of its secrets
-    right now. It does not count as a failure, and waits a moment so that others go first."""
+def postpone(
+    conn: Connection, task: Task, reason: str, *, now_ms: int, pause_ms: int = KEY_AWAY_PAUSE_MS
+) -> None:
+    """Give back a task that was not begun: the coordinator lacks the key of its secrets right now,
+    or its worker can't run it. It does not count as a failure, and waits a moment so that others go
+    first."""
     counted = (task.failures, task.losses)
     cause = FailureCause.ERROR
-    failure = Failure(reason, cause, *counted, now_ms, KEY_AWAY_PAUSE_MS)
+    failure = Failure(reason, cause, *counted, now_ms, pause_ms)
     if tasks.give_back(conn, task, failure):
         _waits_again(conn, task)
     log.warning(
@@ -118,11 +124,15 @@ def worker_lost(
     was acknowledged. So a task that the worker did not acknowledge is given back without counting;
     but not for ever, since the task itself may be what kills its workers so soon.
     """
-    held = task.status is not TaskStatus.SCHEDULED
-    if not held and tasks.times_unheard(conn, task) < GIVEN_BACK_MAX:
-        give_back(conn, task, unheard=True)
+    # Read again: the worker may have acknowledged it, and begun an epoch, since `task` was read.
+    current = tasks.current(conn, task.claim)
+    if current is None:
+        return
+    held = current.status is not TaskStatus.SCHEDULED
+    if not held and tasks.times_unheard(conn, current) < GIVEN_BACK_MAX:
+        give_back(conn, current, unheard=True)
     else:
-        attempt_failed(conn, task, error, cause=cause, retry=True, now_ms=now_ms)
+        attempt_failed(conn, current, error, cause=cause, retry=True, now_ms=now_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +301,8 @@ def _poison_text(poison: Epoch) -> str:
 
 def _pause_ms(task: Task, failures: int, *, retry: bool) -> int | None:
     """The back-off before the next attempt; None: there is no next attempt."""
-    if task.kind is TaskKind.SETTLE or (task.kind is TaskKind.COMMIT and retry):
+    rule = task_type(task.kind).retry
+    if rule is RetryRule.ALWAYS or (rule is RetryRule.UNLESS_REFUSED and retry):
         doubled_ms = min(SETTLE_PAUSE_MS << min(failures, 16), SETTLE_PAUSE_MAX_MS)
         return None if failures + 1 >= SETTLE_TRIES_MAX else doubled_ms
     order = TaskOrder.of(task.payload)
@@ -330,9 +341,13 @@ def finish(
     now_ms: int,
     error: str | None = None,
     cause: FailureCause | None = None,
-) -> None:
-    tasks.finish(conn, [TaskEnd(task.claim, status, error, cause=cause)], now_ms=now_ms)
+) -> bool:
+    """End a task. False: this attempt is no longer the current one, and nothing is changed."""
+    end = TaskEnd(task.claim, status, error, cause=cause)
+    if not tasks.finish(conn, [end], now_ms=now_ms):
+        return False
     mark_job(conn, task)
+    return True
 
 
 def mark_job(conn: Connection, task: Task) -> None:

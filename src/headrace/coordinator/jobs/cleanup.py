@@ -29,21 +29,22 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from headrace.clock import Clock
 from headrace.coordinator.jobs.job_end import KnownJob, end_job_again, sweep_unrecorded
+from headrace.coordinator.planned_tasks import plan_task
 from headrace.errors import Fenced, Refused, Unavailable
 from headrace.model.ids import Ids
 from headrace.model.jobs.epoch import JOB_LOG_LINES_MAX, CleanupStep, Retention, retry_pause_ms
+from headrace.model.jobs.needs import needs_of
 from headrace.model.jobs.status import JOB_ENDED
 from headrace.model.tables.schedule import OCCUPATION_WINDOW_MS
 from headrace.model.task import (
     ENDED,
     ForgetOrder,
-    Lane,
     SettleOrder,
-    TaskKind,
-    TaskOrder,
     TaskStatus,
 )
 from headrace.model.text import without_nul
+from headrace.protocol import task_types
+from headrace.protocol.task_types import Order, TaskType
 from headrace.seams import seam
 from headrace.store.core import leases
 from headrace.store.core.engine import reading
@@ -140,7 +141,7 @@ class CleanupReconciler:
         # In turn: a pipeline whose sinks are unavailable must not block the others.
         pipeline = sorted(left_open)[record.failures % len(left_open)]
         order = SettleOrder(commit_deadline_s=self._retention.commit_deadline_s)
-        self._plan_task(conn, record, TaskKind.SETTLE, order, job_id=job.id, pipeline=pipeline)
+        self._plan_task(conn, record, task_types.SETTLE, order, job_id=job.id, pipeline=pipeline)
         return False
 
     def _committed_late(self, record: Cleanup) -> Cleanup:
@@ -168,7 +169,7 @@ class CleanupReconciler:
         task = tasks.get(conn, record.task_id) if record.task_id else None
         if not self._must_wait(conn, record, [task] if task else []):
             order = ForgetOrder(incarnation=record.incarnation)
-            self._plan_task(conn, record, TaskKind.FORGET, order)
+            self._plan_task(conn, record, task_types.FORGET, order)
 
     def _must_wait(self, conn: Connection, record: Cleanup, planned: Sequence[Task]) -> bool:
         """Whether a task of this record runs, or just failed; postpones the record if so."""
@@ -195,22 +196,27 @@ class CleanupReconciler:
         self,
         conn: Connection,
         record: Cleanup,
-        kind: TaskKind,
-        order: TaskOrder,
+        kind: TaskType[Order, Any, Any],
+        order: Order,
         *,
         job_id: str | None = None,
         pipeline: int | None = None,
     ) -> None:
         task_id, now_ms = self._ids.new(), self._clock.wall_ms()
-        tasks.plan(
+        needs = (
+            needs_of(jobs.raw_spec(conn, job_id))
+            if job_id is not None
+            else needs_of(cleanups.raw_spec(conn, record.incarnation), only="sink")
+        )
+        plan_task(
             conn,
+            kind,
+            order,
             task_id=task_id,
-            kind=kind,
-            lane=Lane.CONTROL,
             group=record.group,
             job_id=job_id,
             pipeline=pipeline,
-            payload=order.stored(),
+            needs=needs,
             now_ms=now_ms,
         )
         cleanups.began(conn, record, task_id=task_id, due_at_ms=now_ms + LOOK_AGAIN_MS)

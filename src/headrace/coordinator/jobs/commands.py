@@ -20,15 +20,14 @@ from headrace.coordinator.jobs.cleanup import want_settled
 from headrace.coordinator.jobs.job_end import KnownJob, known_job, submitted_before
 from headrace.coordinator.jobs.restore import RestoredJob, restore
 from headrace.errors import BadSetting, NotFound, Refused, Unavailable
-from headrace.jobfile.option_values import opens
-from headrace.jobfile.options import PluginDecl
-from headrace.jobfile.registry import find_plugin
-from headrace.jobfile.spec_checks import check_spec, take_secrets
-from headrace.jobfile.syntax_tree import NOWHERE, Problem, Role
+from headrace.jobfile.spec_checks import check_spec
 from headrace.model.ids import Ids, check_name
 from headrace.model.jobs.spec import REDACTED, JobSpec, PluginSpec
 from headrace.model.jobs.status import JOB_ENDED, JobStatus, ScheduleStrategy
 from headrace.model.text import utc
+from headrace.plugins.catalog import catalog, opens
+from headrace.plugins.secrets import take_secrets
+from headrace.plugins.syntax_tree import Role
 from headrace.seams import seam
 from headrace.store.core import notifications
 from headrace.store.core.engine import reading
@@ -109,7 +108,7 @@ class Commands:
             # that one of the two always has the key.
             if history.by_key(conn, submission_key) is not None:
                 raise _SubmittedBefore
-            self._check_room(conn, chosen, group, spec)
+            self._check_room(conn, chosen)
             job_log.note_submitted(conn, chosen, spec, group=group, now_ms=self._clock.wall_ms())
             notifications.notify(conn)
             return known_job(conn, chosen)
@@ -122,10 +121,10 @@ class Commands:
         seam("submitted, before answer")
         return accepted
 
-    def _check_room(self, conn: Connection, job_id: str, group: str, spec: JobSpec) -> None:
+    def _check_room(self, conn: Connection, job_id: str) -> None:
         """Refuse a job that would have to wait, if none may wait; it rolls the transaction back."""
         if self._schedule is ScheduleStrategy.REJECT:
-            check_room(conn, job_id, group, needed=len(spec.pipelines))
+            check_room(conn, job_id)
 
     def _submitted_before(self, submission_key: str) -> KnownJob:
         with reading(self._engine) as conn:
@@ -150,7 +149,7 @@ class Commands:
                 now_ms=self._clock.wall_ms(),
             )
             if restored.begun:
-                self._check_room(conn, job_id, restored.job.group, spec)
+                self._check_room(conn, job_id)
                 job_log.note_restored(conn, job_id, restored.notes, now_ms=self._clock.wall_ms())
             notifications.notify(conn)
             return restored
@@ -164,13 +163,13 @@ class Commands:
         """Ask a job to end with a savepoint, so that it can be restored. Idempotent."""
 
         def work(conn: Connection) -> KnownJob:
-            job = known_job(conn, job_id)
-            was_wanted = isinstance(job, EndedRun) or job.wanted_savepoint
-            if not (was_wanted and job.status in SAVED):
-                _check_can_save(job_id, job)
-                jobs.want_savepoint(conn, job_id)
-                job_log.note(conn, job_id, "a savepoint is wanted", now_ms=self._clock.wall_ms())
-                notifications.notify(conn)
+            if not _is_saved(conn, job_id):
+                if jobs.want_savepoint(conn, job_id):
+                    now_ms = self._clock.wall_ms()
+                    job_log.note(conn, job_id, "a savepoint is wanted", now_ms=now_ms)
+                    notifications.notify(conn)
+                else:  # it has ended since it was read: say so, or that it is saved
+                    _is_saved(conn, job_id)
             return known_job(conn, job_id)
 
         return in_tx(self._engine, work, stop=self.stopping)
@@ -252,22 +251,17 @@ def _take_plugin_secrets(
 ) -> tuple[PluginSpec, ...]:
     kept: list[PluginSpec] = []
     for plugin in plugins:
-        options, taken = take_secrets(plugin.name, _declaration(role, plugin), plugin.options)
+        # Of a plugin that is missing here, `check_spec` says so, which follows.
+        descriptor = catalog().find(role, plugin.plugin)
+        options, taken = take_secrets(plugin.name, descriptor, plugin.options)
         secrets.update(taken)
         kept.append(plugin.model_copy(update={"options": options}))
     return tuple(kept)
 
 
-def _declaration(role: Role, plugin: PluginSpec) -> PluginDecl | None:
-    try:
-        return find_plugin(role, plugin.plugin, NOWHERE)
-    except Problem:
-        return None  # `check_spec`, which follows, says what is wrong with it
-
-
 def _opening_pipelines(spec: JobSpec) -> Collection[int]:
     """Pipelines with a sink that does something before the first row (a save mode)."""
-    return [p.number for p in spec.pipelines if any(opens(sink.options) for sink in p.sinks)]
+    return [pipeline.number for pipeline in spec.pipelines if opens(pipeline)]
 
 
 def _id_is_taken(conn: Connection, job_id: str) -> Refused:
@@ -285,6 +279,17 @@ def _id_is_taken(conn: Connection, job_id: str) -> Refused:
         f"job {job_id!r} is {job.status} and awaits its cleanup{until}{failed}; {restore}submit "
         "again after that, or under another id"
     )
+
+
+def _is_saved(conn: Connection, job_id: str) -> bool:
+    """Whether the job has ended as a wish for a savepoint lets it end; `Refused` when it can't be
+    saved."""
+    job = known_job(conn, job_id)
+    was_wanted = isinstance(job, EndedRun) or job.wanted_savepoint
+    if was_wanted and job.status in SAVED:
+        return True
+    _check_can_save(job_id, job)
+    return False
 
 
 def _check_can_save(job_id: str, job: KnownJob) -> None:

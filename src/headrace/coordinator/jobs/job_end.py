@@ -11,13 +11,14 @@ The last part looks up jobs that may be gone: by their rows, or else by their hi
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
+from headrace.coordinator.workforce import Workforce
 from headrace.errors import KeyRefused, NotFound, Refused
 from headrace.model.jobs.epoch import EpochKind, Retention
 from headrace.model.jobs.status import JobStatus, PipelineStatus
@@ -172,16 +173,18 @@ def is_saved(conn: Connection, job: Job, pipelines: Sequence[PipelineRow]) -> bo
     return EpochKind.SAVEPOINT in kinds
 
 
-def saving_waits_for(job: Job, job_tasks: Sequence[Task], groups: Collection[str]) -> str | None:
-    """What a job that is to end with a savepoint waits for: a worker, when its group is not among
-    those that have any."""
+def saving_waits_for(job: Job, job_tasks: Sequence[Task], workforce: Workforce) -> str | None:
+    """What a job that is to end with a savepoint waits for: a worker, when its group has none that
+    can run it."""
     waiting = [
         task
         for task in job_tasks
         if task.kind is TaskKind.PIPELINE and task.status is TaskStatus.PLANNED
     ]
-    if not waiting or job.group in groups:
+    if not waiting:
         return None
+    if job.group in workforce:
+        return workforce.lacks(job.group, waiting[0].needs)
     return (
         f"a worker in group {job.group!r} to finish pipeline {waiting[0].pipeline} "
         "for its savepoint"

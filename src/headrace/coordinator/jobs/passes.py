@@ -5,6 +5,11 @@ and at the front of each line. Open jobs to which nothing happened cost it nothi
 after a while even if there is more to do, so that silent workers, tables and groups have their
 turn; the next pass follows at once, and goes on where this one ended.
 
+Marks and times are read apart. A round over jobs that are marked goes by their ids, so it ends, and
+a command waits for one round at most. A round over those that wait for a time ends, too: it takes
+those that were due when it began, and a job that it looked at is due later than that. A job that
+fails stays marked, and is passed over for a while (`failing_jobs.py`).
+
 Behind that goes a sweep over all the other open jobs, a page in each full pass, about once a
 minute; a new leader makes its first one as fast as it can. Whatever it finds due was not marked by
 whoever changed it: it is counted, logged as a warning, and marked. That is a bug of ours, or the
@@ -19,19 +24,21 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Engine
 
-from headrace.clock import Clock
+from headrace.clock import JUMP_MIN_MS, Clock
 from headrace.coordinator.context import Metrics, Pass, run_once
 from headrace.coordinator.jobs.admission import is_waiting
+from headrace.coordinator.jobs.failing_jobs import FailingJobs
 from headrace.coordinator.jobs.reconciler import STOPPING, STOPPING_LOOK_MS, JobReconciler
 from headrace.errors import Fenced, Unavailable
 from headrace.store.core.engine import reading
 from headrace.store.core.transactions import Term, fenced
-from headrace.store.jobs import due_jobs
+from headrace.store.jobs import due_jobs, queue
 from headrace.store.jobs.due_jobs import FIRST, QuietJob
 
 log = logging.getLogger(__name__)
 
 PAGE_MAX = 200  # jobs read at a time
+MARKS_MAX = 1000  # of each kind that are read to find one that does not fail
 BUDGET_S = 0.15  # for each part of a pass; what is under way is ended
 SWEEP_INTERVAL_S = 60.0  # from the begin of one sweep to that of the next
 
@@ -53,11 +60,13 @@ class JobPasses:
     ) -> None:
         self._engine, self._term, self.reconciler = engine, term, reconciler
         self._clock, self._metrics = clock, metrics
-        self._moved_after, self._due_after, self._groups_after = "", FIRST, ""
+        self._fresh_after, self._moved_after, self._groups_after = "", "", ""
+        self._timed_after, self._round_ms = FIRST, 0  # a round takes what was due when it began
         self._swept_up_to: str | None = None  # None: no sweep is under way
         self._next_sweep_s = clock.monotonic_s()
         self._is_first_sweep = True
         self._until_s = 0.0
+        self._failing = FailingJobs(clock)
         self.more = False  # the last pass left something for the next one
 
     def run(self, *, everything: bool) -> Pass:
@@ -67,18 +76,28 @@ class JobPasses:
         outcome, arrived = Pass(), dict[str, str]()
         with self.reconciler.admission.one_pass():
             self._begin_part()
+            self._fresh_after = self._go_through(
+                self._fresh, self._fresh_after, "", outcome, arrived
+            )
+            self._begin_part()
             self._moved_after = self._go_through(_moved, self._moved_after, "", outcome, arrived)
             self._begin_part()
-            self._due_after = self._go_through(self._due, self._due_after, FIRST, outcome, arrived)
+            timed, after = self._timed, self._timed_after
+            self._timed_after = self._go_through(timed, after, FIRST, outcome, arrived)
             self._begin_part()
             self._admit(arrived, outcome, everything=everything)
             if everything:
                 self._begin_part()
                 self._sweep(outcome)
-        if outcome.failed:
-            self.more = False  # what fails must not be tried again without a pause
-            self._metrics.reconcile_failures.inc(len(outcome.failed))
+        self._metrics.reconcile_failures.inc(len(outcome.failed))
         return outcome
+
+    def any_due(self, conn: Connection) -> bool:
+        """Whether there is a job that the next pass would look at. Any thread may ask. Behind a
+        thousand that fail it is not searched for: the next full pass is never far."""
+        now_ms = self._clock.wall_ms()
+        found = due_jobs.marked(conn, now_ms=now_ms, most=MARKS_MAX)
+        return any(not self._failing.is_paused(job_id) for job_id in found)
 
     def _begin_part(self) -> None:
         self._until_s = self._clock.monotonic_s() + BUDGET_S
@@ -89,9 +108,15 @@ class JobPasses:
         self.more |= late
         return late
 
-    def _due(self, conn: Connection, after: due_jobs.DueAt) -> Mapping[str, due_jobs.DueAt]:
-        now_ms = self._clock.wall_ms()
-        found = due_jobs.due(conn, now_ms=now_ms, after=after, most=PAGE_MAX)
+    def _fresh(self, conn: Connection, after: str) -> Mapping[str, str]:
+        found = due_jobs.fresh(conn, after=after, most=PAGE_MAX)
+        self._failing.note_canceled(id_ for id_, is_canceled in found.items() if is_canceled)
+        return {id_: id_ for id_ in found}
+
+    def _timed(self, conn: Connection, after: due_jobs.DueAt) -> Mapping[str, due_jobs.DueAt]:
+        if after == FIRST:
+            self._round_ms = self._clock.wall_ms()
+        found = due_jobs.due(conn, now_ms=self._round_ms, after=after, most=PAGE_MAX)
         return {place[1]: place for place in found}
 
     def _go_through(
@@ -109,12 +134,15 @@ class JobPasses:
                 page = read(conn, after)
             if not page:
                 return first
-            need_step = self._look(list(page), outcome, arrived)
+            after = list(page.values())[-1]
+            tried = [job_id for job_id in page if not self._failing.is_paused(job_id)]
+            if not tried:
+                continue  # without a look at the clock: only so many jobs can be failing
+            need_step = self._look(tried, outcome, arrived)
             for job_id in (each for each in page if each in need_step):
                 self._step([job_id], outcome)
                 if self._is_late():
                     return page[job_id]
-            after = list(page.values())[-1]
             if self._is_late():
                 return after
 
@@ -130,14 +158,26 @@ class JobPasses:
             if len(page) > 1:
                 apart = [self._look([job_id], outcome, arrived) for job_id in page]
                 return frozenset[str]().union(*apart)
-            log.exception("job can't be looked at", extra={"job": page[0]})
-            outcome.failed.extend(page)
+            log.exception("job can't be looked at", extra=self._failed(page[0], outcome))
             return frozenset()
         arrived.update(found.arrived)
         return frozenset(found.need_step)
 
+    def _failed(self, job_id: str, outcome: Pass) -> Mapping[str, object]:
+        """Note that it can't be looked at; returns what is to be logged of it."""
+        outcome.failed.append(job_id)
+        return {"job": job_id, "next_try_in_s": self._failing.note_failure(job_id)}
+
     def _step(self, keys: Iterable[str], outcome: Pass, *, sure: bool = True) -> None:
-        made = run_once(self._engine, self._term, self.reconciler, keys, sure=sure)
+        made = run_once(
+            self._engine,
+            self._term,
+            self.reconciler,
+            (key for key in keys if not self._failing.is_paused(key)),
+            sure=sure,
+            note_failure=self._failing.note_failure,
+        )
+        self._failing.note_success(made.done)
         outcome.done += made.done
         outcome.failed += made.failed
 
@@ -147,14 +187,15 @@ class JobPasses:
         groups = set(arrived.values())
         if everything:
             with reading(self._engine) as conn:
-                groups |= {*admission.read_fronts(conn)}
+                groups |= {*queue.groups(conn)}
         for group in sorted(groups, key=lambda name: (name <= self._groups_after, name)):
             self._step(
                 self._in_time(admission.due_in_turn(self._engine, group)), outcome, sure=False
             )
             self._groups_after = group
-            if self.more and self._is_late():
-                return
+            if self._is_late():  # reading takes time, also when nobody has a turn
+                break
+        self._begin_part()
         self._step(self._in_time(admission.not_tried(arrived)), outcome, sure=False)
 
     def _in_time(self, keys: Iterable[str]) -> Iterator[str]:
@@ -173,15 +214,17 @@ class JobPasses:
             now_ms, after = self._clock.wall_ms(), self._swept_up_to
             with reading(self._engine) as conn:
                 page = due_jobs.quiet(conn, now_ms=now_ms, after=after, most=PAGE_MAX)
-            self._sweep_page(page, outcome)
-            if len(page) < PAGE_MAX:
+            tried = [each for each in page if not self._failing.is_paused(each.job.id)]
+            cut_after = self._sweep_page(tried, outcome)
+            if cut_after is None and len(page) < PAGE_MAX:
                 self._swept_up_to, self._is_first_sweep = None, False
                 return
-            self._swept_up_to = page[-1].job.id
-            if not self._is_first_sweep or self._is_late():
+            self._swept_up_to = cut_after or page[-1].job.id
+            if cut_after or not self._is_first_sweep or self._is_late():
                 return
 
-    def _sweep_page(self, page: Sequence[QuietJob], outcome: Pass) -> None:
+    def _sweep_page(self, page: Sequence[QuietJob], outcome: Pass) -> str | None:
+        """Returns the job after which the next pass goes on; None: all of them are done."""
         try:
             with reading(self._engine) as conn:
                 missed = self.unmarked(conn, page)
@@ -189,12 +232,10 @@ class JobPasses:
         except (Fenced, Unavailable):
             raise
         except Exception:
-            for each in page if len(page) > 1 else ():
-                self._sweep_page([each], outcome)
-            if len(page) == 1:
-                log.exception("job can't be looked at", extra={"job": page[0].job.id})
-                outcome.failed.append(page[0].job.id)
-            return
+            if len(page) > 1:
+                return self._sweep_apart(page, outcome)
+            log.exception("job can't be looked at", extra=self._failed(page[0].job.id, outcome))
+            return None
         if missed:
             self._metrics.jobs_unmarked.inc(len(missed))
             for job_id in missed:
@@ -202,7 +243,18 @@ class JobPasses:
             with fenced(self._engine, self._term) as conn:
                 due_jobs.mark(conn, missed)
             self.more = True
-        self._step(outdated, outcome, sure=False)
+        for job_id in outdated:
+            self._step([job_id], outcome, sure=False)
+            if self._is_late():
+                return job_id
+        return None
+
+    def _sweep_apart(self, page: Sequence[QuietJob], outcome: Pass) -> str | None:
+        for each in page:
+            self._sweep_page([each], outcome)
+            if self._is_late():
+                return each.job.id
+        return None
 
     def unmarked(self, conn: Connection, page: Sequence[QuietJob]) -> Sequence[str]:
         """Those of these jobs that need a look, although nothing says so."""
@@ -226,7 +278,9 @@ def _moved(conn: Connection, after: str) -> Mapping[str, str]:
 
 
 def _lost_its_time(quiet: QuietJob, *, now_ms: int) -> bool:
-    """Whether it is stopping, and is not looked at soon."""
+    """Whether it is stopping, and is not looked at soon. A clock that made a small step back since
+    then is nobody's fault."""
     if quiet.job.status not in STOPPING:
         return False
-    return quiet.due_at_ms is None or quiet.due_at_ms > now_ms + STOPPING_LOOK_MS
+    latest_ms = now_ms + STOPPING_LOOK_MS + JUMP_MIN_MS
+    return quiet.due_at_ms is None or quiet.due_at_ms > latest_ms

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil
 
 from sqlalchemy import Connection
@@ -25,8 +25,11 @@ from headrace.coordinator.jobs import job_log
 from headrace.coordinator.jobs.admission import Admission, is_waiting
 from headrace.coordinator.jobs.attempts import TaskPlace, attempt_failed, wrote_nothing
 from headrace.coordinator.jobs.job_end import end_job, is_saved, saving_waits_for
+from headrace.coordinator.planned_tasks import plan_task
+from headrace.coordinator.workforce import PluginSets, Workforce
 from headrace.model.ids import Ids
 from headrace.model.jobs.epoch import EpochStatus, Retention
+from headrace.model.jobs.needs import needs_of
 from headrace.model.jobs.status import (
     JOB_ENDED,
     PIPELINE_ENDED,
@@ -39,16 +42,17 @@ from headrace.model.task import (
     ASSIGNED,
     ENDED,
     FailureCause,
-    Lane,
     SettleOrder,
     TaskKind,
     TaskStatus,
 )
+from headrace.protocol import task_types
 from headrace.seams import seam
 from headrace.store.jobs import due_jobs, epochs, jobs
 from headrace.store.jobs.due_jobs import LookedAt
+from headrace.store.jobs.epochs import EpochBrief
 from headrace.store.jobs.jobs import Job, PipelineRow
-from headrace.store.tasks import tasks, workers
+from headrace.store.tasks import tasks
 from headrace.store.tasks.tasks import Task, TaskEnd
 
 log = logging.getLogger(__name__)
@@ -75,6 +79,10 @@ class _View:
     pipelines: Sequence[PipelineRow]
     tasks: Sequence[Task]
     saved: bool
+    # By incarnation and pipeline, if the job waits for somebody to settle it.
+    open_epochs: Mapping[tuple[str, int], Sequence[EpochBrief]] = field(
+        default_factory=dict[tuple[str, int], Sequence[EpochBrief]]
+    )
 
     @classmethod
     def read(cls, conn: Connection, job_id: str) -> _View | None:
@@ -84,7 +92,8 @@ class _View:
     @classmethod
     def of(cls, conn: Connection, job: Job) -> _View:
         pipelines = jobs.pipelines_of(conn, job.id)
-        return cls(job, pipelines, tasks.of_job(conn, job.id), is_saved(conn, job, pipelines))
+        view = cls(job, pipelines, tasks.of_job(conn, job.id), is_saved(conn, job, pipelines))
+        return _with_open_epochs(conn, {job.id: view})[job.id]
 
     @classmethod
     def of_all(cls, conn: Connection, some: Collection[Job]) -> Mapping[str, _View]:
@@ -93,7 +102,7 @@ class _View:
         pipelines = due_jobs.pipelines_of_all(conn, [job.id for job in some])
         stopping = [job.id for job in some if job.status in STOPPING]
         held = tasks.of_jobs(conn, stopping)
-        return {
+        views = {
             job.id: cls(
                 job,
                 pipelines[job.id],
@@ -102,6 +111,7 @@ class _View:
             )
             for job in some
         }
+        return _with_open_epochs(conn, views)
 
     def next_status(self) -> JobStatus:
         return next_job_status(
@@ -120,12 +130,35 @@ class _View:
         settle_tasks = [(p, self.task_of(p, TaskKind.SETTLE)) for p in self.pipelines]
         return [(p, t) for p, t in settle_tasks if t is not None and p.status not in PIPELINE_ENDED]
 
+    def waits_to_be_settled(self) -> Sequence[PipelineRow]:
+        return [p for p, settle in self.settling() if settle.status is TaskStatus.PLANNED]
+
+    def open_of(self, pipeline: int) -> Sequence[EpochBrief]:
+        """Its open epochs, in their order, if it waits for somebody to settle it."""
+        return self.open_epochs.get((self.job.incarnation, pipeline), ())
+
+    def has_no_settler(self, settle: Task, workforce: Workforce) -> bool:
+        """Whether its group has no worker that can settle it, and it has nothing to commit."""
+        assert settle.pipeline is not None
+        able = workforce.able(settle.group, settle.needs, settle.kind)
+        return not able and all(
+            epoch.status is EpochStatus.PLANNED for epoch in self.open_of(settle.pipeline)
+        )
+
     def runs_no_more(self, pipeline: PipelineRow) -> bool:
         """Whether it has not ended yet, but no execution of it is left."""
         running = self.task_of(pipeline, TaskKind.PIPELINE)
         return pipeline.status not in PIPELINE_ENDED and (
             running is None or running.status in ENDED
         )
+
+
+def _with_open_epochs(conn: Connection, views: Mapping[str, _View]) -> Mapping[str, _View]:
+    waiting = [view.job.incarnation for view in views.values() if view.waits_to_be_settled()]
+    if not waiting:
+        return views
+    found = epochs.open_of_all(conn, waiting)
+    return {id_: replace(view, open_epochs=found) for id_, view in views.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +184,7 @@ class JobReconciler:
         schedule: ScheduleStrategy = ScheduleStrategy.WAIT,
     ) -> None:
         self._clock, self._ids, self._wake_worker = clock, ids, wake_worker
+        self._plugin_sets = PluginSets()
         self._retention = retention or Retention()
         self.admission = Admission(clock, ids, schedule=schedule, retention=self._retention)
         # By job: when this leader first saw it stopping, or settling.
@@ -162,7 +196,7 @@ class JobReconciler:
             return False
         if is_waiting(job):
             return self.admission.due(conn, job)
-        return self._needs_step(conn, _View.of(conn, job), workers.slots_by_group(conn))
+        return self._needs_step(_View.of(conn, job), Workforce.read(conn, self._plugin_sets))
 
     def look(self, conn: Connection, ids: Collection[str]) -> Look:
         """Look at these jobs, which are marked or whose time has come. Those that need no step are
@@ -181,8 +215,8 @@ class JobReconciler:
         views = _View.of_all(conn, list(some))
         if not views:
             return set()
-        groups = workers.slots_by_group(conn)
-        return {id_ for id_, view in views.items() if self._needs_step(conn, view, groups)}
+        workforce = Workforce.read(conn, self._plugin_sets)
+        return {id_ for id_, view in views.items() if self._needs_step(view, workforce)}
 
     def _set_to_rest(self, conn: Connection, idle: Collection[LookedAt]) -> None:
         due_jobs.set_quiet(conn, [(each, self._next_look_ms(each)) for each in idle])
@@ -201,15 +235,14 @@ class JobReconciler:
             pauses_s += [since_s + deadline_s - now_s for deadline_s in SETTLE_DEADLINES_S]
         return self._clock.wall_ms() + ceil(1000 * min(each for each in pauses_s if each > 0))
 
-    def _needs_step(self, conn: Connection, view: _View, groups: Collection[str]) -> bool:
-        """`groups`: those that have workers."""
+    def _needs_step(self, view: _View, workforce: Workforce) -> bool:
         if view.next_status() is not view.job.status:
             return True
-        if view.job.status in STOPPING and _end_waits_for(conn, view, groups) != view.job.waits_for:
+        if view.job.status in STOPPING and _end_waits_for(view, workforce) != view.job.waits_for:
             return True
         return view.job.status in ENDING and (
             bool(self._unstopped(view))
-            or any(self._is_given_up(conn, settle) for _, settle in view.settling())
+            or any(self._is_given_up(view, settle, workforce) for _, settle in view.settling())
             or _needs_winding_down(view)
         )
 
@@ -257,14 +290,13 @@ class JobReconciler:
             self._wake_worker(worker)
         tasks.cancel_unclaimed(conn, view.job.id, now_ms=now_ms)
         # Read again: a report may have moved a pipeline while the tasks' locks were waited for.
-        pipelines = jobs.pipelines_of(conn, view.job.id)
-        view = replace(view, pipelines=pipelines, tasks=tasks.of_job(conn, view.job.id))
+        view = _View.of(conn, view.job)
         for pipeline in view.pipelines:
             if view.runs_no_more(pipeline):
                 self._settle(conn, view, pipeline, now_ms=now_ms)
 
     def _settle(self, conn: Connection, view: _View, pipeline: PipelineRow, *, now_ms: int) -> None:
-        open_epoch = _oldest_open(conn, view.job, pipeline)
+        open_epoch = epochs.oldest_open(conn, view.job.incarnation, pipeline.number)
         settle = view.task_of(pipeline, TaskKind.SETTLE)
         failing = pipeline.status is PipelineStatus.FAILING
         end = PipelineStatus.FAILED if failing else PipelineStatus.CANCELED
@@ -272,18 +304,18 @@ class JobReconciler:
             jobs.change_pipeline(conn, view.job.id, pipeline.number, end)
         elif settle is None:
             order = SettleOrder(commit_deadline_s=self._retention.commit_deadline_s)
-            tasks.plan(
+            plan_task(
                 conn,
+                task_types.SETTLE,
+                order,
                 task_id=self._ids.new(),
-                kind=TaskKind.SETTLE,
-                lane=Lane.CONTROL,
                 group=view.job.group,
                 job_id=view.job.id,
                 pipeline=pipeline.number,
-                payload=order.stored(),
+                needs=needs_of(jobs.raw_spec(conn, view.job.id)),
                 now_ms=now_ms,
             )
-        elif because := self._why_unsettled(conn, settle, now_ms=now_ms):
+        elif because := self._why_unsettled(conn, view, settle, now_ms=now_ms):
             unsettled = f"epoch {open_epoch.epoch} is left open, it could not be settled: {because}"
             if settle.status in ENDED and wrote_nothing(
                 conn, TaskPlace(view.job, pipeline, settle)
@@ -294,11 +326,13 @@ class JobReconciler:
             error = "; ".join(reason for reason in (pipeline.error, unsettled) if reason)
             jobs.change_pipeline(conn, view.job.id, pipeline.number, end, error=error)
 
-    def _why_unsettled(self, conn: Connection, settle: Task, *, now_ms: int) -> str | None:
+    def _why_unsettled(
+        self, conn: Connection, view: _View, settle: Task, *, now_ms: int
+    ) -> str | None:
         """Why the settle task will never succeed; None while it still may."""
         if settle.status in ENDED:
             return settle.error or "its task has ended before it"
-        return self._give_up(conn, settle, now_ms=now_ms)
+        return self._give_up(conn, view, settle, now_ms=now_ms)
 
     def _unstopped(self, view: _View) -> Sequence[Task]:
         """Executions that a worker still holds too long after it was told to stop them. Whatever
@@ -310,36 +344,32 @@ class JobReconciler:
         running = [t for t in view.tasks if t.kind is TaskKind.PIPELINE and t.stop]
         return [task for task in running if task.status in ASSIGNED]
 
-    def _is_given_up(self, conn: Connection, settle: Task) -> bool:
+    def _is_given_up(self, view: _View, settle: Task, workforce: Workforce) -> bool:
         """Whether settling takes too long. A leader counts from when it first saw the task, by its
         own clock: the clocks of two leaders may be an hour apart."""
-        assert settle.job_id is not None
         now_s = self._clock.monotonic_s()
-        for_s = now_s - self._settling_since_s.setdefault(settle.job_id, now_s)
+        for_s = now_s - self._settling_since_s.setdefault(view.job.id, now_s)
         if settle.status is TaskStatus.PLANNED:
-            alone = for_s >= SETTLE_ALONE_DEADLINE_S and _has_no_settler(conn, settle)
+            alone = for_s >= SETTLE_ALONE_DEADLINE_S and view.has_no_settler(settle, workforce)
             return alone or for_s >= SETTLE_DEADLINE_S
         return settle.status in ASSIGNED and for_s >= SETTLE_HELD_DEADLINE_S
 
-    def _give_up(self, conn: Connection, settle: Task, *, now_ms: int) -> str | None:
+    def _give_up(self, conn: Connection, view: _View, settle: Task, *, now_ms: int) -> str | None:
         """Fail the settle task if it takes too long; returns the reason, or None."""
-        if not self._is_given_up(conn, settle):
+        if not self._is_given_up(view, settle, Workforce.read(conn, self._plugin_sets)):
             return None
         if settle.status is TaskStatus.PLANNED:
             error = settle.error or f"no worker in group {settle.group!r} took it in time"
             failed = tasks.fail_unclaimed(conn, settle.id, error=error, now_ms=now_ms)
             return error if failed else None
-        if tasks.current(conn, settle.claim) is None:
-            return None
         error = f"worker {settle.worker_id} did not get it done in {SETTLE_HELD_DEADLINE_S:g} s"
         end = TaskEnd(settle.claim, TaskStatus.FAILED, error, cause=FailureCause.ERROR)
-        tasks.finish(conn, [end], now_ms=now_ms)
-        return error
+        return error if tasks.finish(conn, [end], now_ms=now_ms) else None
 
     def _note_what_it_waits_for(self, conn: Connection, key: str) -> None:
         if (view := _View.read(conn, key)) is None:
             return
-        waits_for = _end_waits_for(conn, view, workers.slots_by_group(conn))
+        waits_for = _end_waits_for(view, Workforce.read(conn, self._plugin_sets))
         if waits_for != view.job.waits_for:
             jobs.note_waits_for(conn, view.job, waits_for)
 
@@ -347,21 +377,6 @@ class JobReconciler:
 def _open_job(conn: Connection, job_id: str) -> Job | None:
     job = jobs.get(conn, job_id)
     return job if job is not None and job.status not in JOB_ENDED else None
-
-
-def _oldest_open(conn: Connection, job: Job, pipeline: PipelineRow) -> epochs.Epoch | None:
-    return next(iter(epochs.all_open(conn, job.incarnation, pipeline.number)), None)
-
-
-def _has_no_settler(conn: Connection, settle: Task) -> bool:
-    """Whether its group has no worker to settle it, and it has nothing to commit."""
-    assert settle.job_id is not None
-    assert settle.pipeline is not None
-    job = jobs.get(conn, settle.job_id)
-    if job is None or job.group in workers.slots_by_group(conn):
-        return False
-    open_epochs = epochs.all_open(conn, job.incarnation, settle.pipeline)
-    return all(epoch.status is EpochStatus.PLANNED for epoch in open_epochs)
 
 
 def _needs_winding_down(view: _View) -> bool:
@@ -373,15 +388,16 @@ def _needs_winding_down(view: _View) -> bool:
     return any(settle is None or settle.status in ENDED for settle in settling)
 
 
-def _end_waits_for(conn: Connection, view: _View, groups: Collection[str]) -> str | None:
-    """What a job that is to end waits for: a worker, when its group is not among those that have
-    any."""
+def _end_waits_for(view: _View, workforce: Workforce) -> str | None:
+    """What a job that is to end waits for: a worker, when its group has none that can settle it."""
     if view.job.status is JobStatus.DOING_SAVEPOINT:
-        return saving_waits_for(view.job, view.tasks, groups)
-    group = view.job.group
-    waiting = [p for p, settle in view.settling() if settle.status is TaskStatus.PLANNED]
-    if not waiting or group in groups:
+        return saving_waits_for(view.job, view.tasks, workforce)
+    group, waiting = view.job.group, view.waits_to_be_settled()
+    if not waiting:
         return None
-    oldest = _oldest_open(conn, view.job, waiting[0])
+    if group in workforce:
+        settle = view.task_of(waiting[0], TaskKind.SETTLE)
+        return workforce.lacks(group, settle and settle.needs, TaskKind.SETTLE)
+    oldest = next(iter(view.open_of(waiting[0].number)), None)
     epoch = f"epoch {oldest.epoch} of " if oldest else ""
     return f"a worker in group {group!r} to settle {epoch}pipeline {waiting[0].number}"

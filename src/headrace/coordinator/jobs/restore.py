@@ -31,10 +31,10 @@ from sqlalchemy import Connection
 
 from headrace.coordinator.jobs.job_end import current_job
 from headrace.errors import NotFound, Refused, StoreUnavailable
-from headrace.jobfile.option_values import opens
 from headrace.model.jobs.epoch import EpochAt, EpochKind, EpochStatus, former_key
 from headrace.model.jobs.spec import JobSpec, PipelineSpec, PluginSpec, changes, check_restore
 from headrace.model.jobs.status import JOB_ENDED, JobStatus, PipelineStatus
+from headrace.plugins.catalog import opens
 from headrace.store.jobs import cleanups, epochs, history, jobs, savepoints
 from headrace.store.jobs.cleanups import Cleanup
 from headrace.store.jobs.history import EndedRun
@@ -243,7 +243,7 @@ def _resumed_start(pipeline: PipelineSpec, before: Sequence[PipelineRow]) -> Sta
 
 def is_unopened(former: FormerJob, pipeline: PipelineSpec) -> bool:
     """Whether it begins with epoch 0; raises Refused when that is due but not possible any more."""
-    if not any(opens(sink.options) for sink in pipeline.sinks):
+    if not opens(pipeline):
         return False
     sinks, job_id = _sinks(pipeline), former.job.id
     waiting = {was.number for was in former.pipelines if was.epoch == UNOPENED}

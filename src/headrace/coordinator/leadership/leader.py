@@ -32,7 +32,7 @@ from pathlib import Path
 
 from sqlalchemy import Engine
 
-from headrace.clock import Clock
+from headrace.clock import JUMP_MIN_MS, Clock
 from headrace.coordinator.context import CoordinatorSettings
 from headrace.coordinator.jobs import cleanup
 from headrace.coordinator.jobs.reconciler import STOPPING_LOOK_MS
@@ -41,12 +41,12 @@ from headrace.errors import StoreBusy, StoreUnavailable
 from headrace.model.jobs import epoch
 from headrace.model.tables.schedule import wait_ms
 from headrace.seams import seam
-from headrace.store import clock_shift
-from headrace.store.clock_shift import LongestPauses
+from headrace.store import due_time_shift
 from headrace.store.core import leases
 from headrace.store.core.engine import is_sqlite, reading, writing
 from headrace.store.core.leases import LeaderTime, Lease, LeaseWatch, TakeoverLock
 from headrace.store.core.transactions import Term, check_fence
+from headrace.store.due_time_shift import LongestPauses
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,6 @@ LOOK_GAP_MAX_S = 2.0  # between two reads; after a longer gap nobody knows when 
 BUSY_TIMES_MIN = 2  # in a row, before the holder counts as stuck in a transaction
 RENEW_SHARE = 1 / 3  # of the ttl, between two renewals
 MARGIN_SHARE = 1 / 6  # of the ttl: the leader stops trusting its lease so much earlier
-JUMP_MIN_MS = 5_000  # tolerated between two clocks: NTP's small steps, other machines
 # From such a jump on nothing expires by age for a while. A smaller jump does not matter beside the
 # days for which things are kept, and machines whose clocks differ by less may alternate often.
 SET_AHEAD_MIN_MS = 3_600_000
@@ -232,7 +231,7 @@ def begin_time(
         known_ms, behind_ms = moved_by_ms(leases.leader_time(conn), now_ms, leader_now_ms)
         by_ms = known_ms + behind_ms
         if by_ms or known_ms:
-            clock_shift.move(conn, by_ms, known_ms=known_ms)
+            due_time_shift.move(conn, by_ms, known_ms=known_ms)
             before_ms = leases.set_ahead_at_ms(conn)
             far_ahead = by_ms >= SET_AHEAD_MIN_MS
             since_ms = now_ms if far_ahead else before_ms and before_ms + by_ms
@@ -272,7 +271,7 @@ def _limit(
     """Limit due times that are too late; returns how many were. It stops after `limit_s`, because
     the lease must be renewed. A later term, or whoever waits for them, limits the rest."""
     cut, until_s = 0, clock.monotonic_s() + limit_s
-    all_limits = clock_shift.limits(longest, now_ms=clock.wall_ms() + JUMP_MIN_MS)
+    all_limits = due_time_shift.limits(longest, now_ms=clock.wall_ms() + JUMP_MIN_MS)
     for table, limits in all_limits.items():
         left_ms = round(1000 * (until_s - clock.monotonic_s()))
         facts = {"term": term.epoch, "table": table.name}
@@ -282,8 +281,8 @@ def _limit(
         try:
             with writing(engine) as conn:
                 check_fence(conn, term)
-                clock_shift.set_statement_timeout(conn, left_ms)
-                cut += clock_shift.cut_to_limits(conn, table, limits)
+                due_time_shift.set_statement_timeout(conn, left_ms)
+                cut += due_time_shift.cut_to_limits(conn, table, limits)
         except StoreUnavailable as error:
             log.warning("due times not looked at", extra={**facts, "reason": str(error)})
     return cut

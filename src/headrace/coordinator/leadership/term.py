@@ -31,13 +31,14 @@ from headrace.coordinator.sync.notifier import WorkerNotifier
 from headrace.coordinator.sync.reports import LateReports
 from headrace.coordinator.sync.writer import Writer
 from headrace.coordinator.tables.controller import TableController
+from headrace.coordinator.workforce import digest_of, plugins_text
 from headrace.errors import Fenced, LeaderFenced, Unavailable
 from headrace.model.ids import Ids
+from headrace.protocol import versions
 from headrace.protocol.messages import Goodbye, Register, Registered
 from headrace.store.core.engine import reading
 from headrace.store.core.notifications import open_waker
 from headrace.store.core.transactions import Term
-from headrace.store.jobs import due_jobs
 from headrace.store.tasks import claims, workers
 from headrace.store.tasks.workers import Worker
 
@@ -147,6 +148,7 @@ class LeaderTerm:
     def register(self, request: Register) -> Registered:
         """Add a worker. Its heartbeat timeout counts from now."""
         now_ms = self._clock.wall_ms()
+        plugins = plugins_text(request.plugins) if request.plugins is not None else None
         worker = Worker(
             id=request.worker,
             group=request.group,
@@ -161,15 +163,20 @@ class LeaderTerm:
             resource_id=request.resource,
             launch=request.launch,
             memory_mb=request.memory_mb,
+            protocol=request.protocol,
+            plugins_digest=digest_of(plugins) if plugins is not None else None,
         )
         # Noted first: a pass that finds the row must not take the worker for a silent one.
         self.liveness.note_sync(request.worker, 0)
-        self.writer.do(lambda conn: register(conn, worker, now_ms=now_ms)).result(ANSWER_TIMEOUT_S)
+        self.writer.do(lambda conn: register(conn, worker, plugins, now_ms=now_ms)).result(
+            ANSWER_TIMEOUT_S
+        )
         log.info("worker registered", extra={"worker": request.worker, "group": request.group})
         self._news.set()
         return Registered(
             term=self._leadership.term.epoch,
             heartbeat_timeout_ms=int(self._options.heartbeat_timeout_s * 1000),
+            protocol=versions.SPOKEN.newest,
         )
 
     def goodbye(self, message: Goodbye) -> None:
@@ -214,7 +221,7 @@ class LeaderTerm:
         """Make a pass soon if a job is marked: another node may have written a command."""
         try:
             with reading(self._engine) as conn:
-                any_due = due_jobs.any_due(conn, now_ms=self._clock.wall_ms())
+                any_due = self._job_passes.any_due(conn)
             if any_due:
                 self.look_again()
         except Unavailable as error:

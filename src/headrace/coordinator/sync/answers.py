@@ -1,8 +1,9 @@
 """Dispatch: answers the syncs of workers, a whole batch in one transaction.
 
 For each worker, in this order: its reports are applied; what it holds is compared with what was
-assigned to it; its free slots get tasks. A task that was assigned and is not held is taken back,
-but only if the worker has *seen* the answer that carried it: an answer that got lost is sent again.
+assigned to it; its free slots get tasks that it can run. A task that was assigned and is not held
+is taken back, but only if the worker has *seen* the answer that carried it: an answer that got lost
+is sent again.
 
 `AnswerBuilder` collects the answer to each sync, `BatchEffects` what others need to know of the
 batch once it is committed.
@@ -10,7 +11,6 @@ batch once it is committed.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +20,7 @@ from headrace.clock import Clock
 from headrace.coordinator.context import Metrics
 from headrace.coordinator.jobs import job_log
 from headrace.coordinator.jobs.attempts import (
+    UNFIT_PAUSE_MS,
     TaskPlace,
     attempt_failed,
     give_back,
@@ -30,10 +31,23 @@ from headrace.coordinator.sync import assignments, reports
 from headrace.coordinator.sync.assignments import RepeatedAssignments
 from headrace.coordinator.sync.liveness import WorkerLiveness
 from headrace.coordinator.sync.reports import LateReports
+from headrace.coordinator.sync.task_picker import FreeSlots, TaskPicker
 from headrace.errors import KeyRefused, Refused
 from headrace.model.jobs.status import PIPELINE_TRANSITIONS, PipelineStatus
 from headrace.model.task import OF_TABLES, Claim, FailureCause, Lane, TaskKind, TaskStatus
-from headrace.protocol.messages import Acknowledged, Answer, Assignment, Progress, Sync, TaskEnded
+from headrace.protocol import versions
+from headrace.protocol.messages import (
+    Acknowledged,
+    Answer,
+    Assignment,
+    End,
+    Progress,
+    Report,
+    Sync,
+    TaskEnded,
+    TaskGivenBack,
+)
+from headrace.protocol.versions import NotSaid
 from headrace.seams import seam
 from headrace.store.core.transactions import Term
 from headrace.store.jobs import jobs
@@ -64,6 +78,15 @@ class AnswerBuilder:
         seen = (self.sync.seen.term, self.sync.seen.number)
         return task.assigned is not None and task.assigned <= seen
 
+    def worker_now(self) -> Worker | None:
+        """The worker, with the version that it speaks in this sync."""
+        if self.worker is None or self.worker.protocol == self.sync.protocol:
+            return self.worker
+        return replace(self.worker, protocol=self.sync.protocol)
+
+    def held_in(self, lane: Lane) -> int:
+        return sum(1 for task in self.assigned.values() if task.lane is lane)
+
     def answer(self, term: int) -> Answer:
         return Answer(
             term=term,
@@ -74,6 +97,7 @@ class AnswerBuilder:
             savepoint=tuple(self.savepoint),
             acknowledged=tuple(self.acknowledged),
             lines=self.lines,
+            protocol=versions.SPOKEN.newest,
         )
 
 
@@ -87,6 +111,8 @@ class BatchEffects:
     assigned: bool = False  # a task was assigned to some worker
     acked: bool = False  # a worker reported for the first time that it holds a task
     repeated: list[Task] = field(default_factory=list[Task])  # assignments that are sent again
+    # By worker: tasks that it can't run; True: nor any other of the same kind.
+    unfit: list[tuple[str, Task, bool]] = field(default_factory=list[tuple[str, Task, bool]])
     # By worker: the progress of each task, as this batch stores it.
     stored_progress: dict[str, Mapping[Claim, Progress]] = field(
         default_factory=dict[str, Mapping[Claim, Progress]]
@@ -112,6 +138,7 @@ class Dispatch:
         self._term, self._liveness, self._clock = term, liveness, clock
         self._repeated = RepeatedAssignments(term.epoch, metrics)
         self._late_reports = LateReports()
+        self._picker = TaskPicker(liveness)
         self.log_writer = job_log.JobLogWriter()
 
     def committed(self, effects: BatchEffects) -> None:
@@ -122,6 +149,8 @@ class Dispatch:
             self._liveness.monitor.note_progress(worker, reported)
         for task in effects.repeated:
             self._repeated.note(task)
+        for worker, task, whole_kind in effects.unfit:
+            self._liveness.note_unfit(worker, task, whole_kind=whole_kind)
         if effects.assigned:
             seam("task assigned, before answer")
         if effects.acked:
@@ -163,6 +192,9 @@ class Dispatch:
         ]
         if stale:
             workers.note_seen(conn, stale, now_ms=now_ms)
+        for draft in drafts:
+            if draft.worker is not None and draft.worker.protocol != draft.sync.protocol:
+                workers.note_protocol(conn, draft.worker.id, draft.sync.protocol)
         return [draft.answer(self._term.epoch) for draft in drafts]
 
     def _apply_apart(
@@ -195,13 +227,12 @@ class Dispatch:
         for draft in drafts:
             for report in draft.sync.reports:
                 if not isinstance(report, TaskEnded):
-                    answer = reports.apply_epoch(conn, report, now_ms=now_ms)
+                    _note_given_back(draft, report, effects)
+                    answer = reports.apply(conn, report, now_ms=now_ms)
                     draft.acknowledged.append(answer)
                     self._late_reports.note(report, answer)
                     continue
-                # Usually a task that is assigned to this worker; after a restart of the worker, its
-                # outbox may report one that is assigned to its former name.
-                task = draft.assigned.pop(report.claim, None) or tasks.current(conn, report.claim)
+                task = _take_ended(conn, draft, report.claim)
                 answer = Acknowledged(seq=report.seq, held=task is not None)
                 draft.acknowledged.append(answer)
                 if task is None:
@@ -227,7 +258,7 @@ class Dispatch:
         acked: list[Task] = []
         unseen: list[tuple[AnswerBuilder, Task]] = []
         for draft in drafts:
-            ended = {r.claim for r in draft.sync.reports if isinstance(r, TaskEnded)}
+            ended = {r.claim for r in draft.sync.reports if isinstance(r, End)}
             held = {h.claim for h in draft.sync.holds} - ended
             draft.stop += sorted(held - draft.assigned.keys())
             for claim, task in draft.assigned.items():
@@ -276,21 +307,19 @@ class Dispatch:
         *,
         now_ms: int,
     ) -> None:
-        seats_by_lane: Mapping[tuple[str, Lane], list[AnswerBuilder]] = defaultdict(list)
-        for draft in drafts:
-            assert draft.worker is not None
-            for lane, free in draft.sync.free.items():
-                used = sum(1 for task in draft.assigned.values() if task.lane is lane)
-                spare = min(free, draft.worker.capacity(lane) - used)
-                seats_by_lane[draft.worker.group, lane] += [draft] * max(0, spare)
-        picks: list[tuple[AnswerBuilder, Task]] = []
-        for (group, lane), seats in sorted(seats_by_lane.items()):
-            if not seats:
-                continue
-            waiting = claims.claimable(conn, group=group, lane=lane, now_ms=now_ms, most=len(seats))
-            for task, draft in zip(waiting, _round_robin(seats), strict=False):
-                picks.append((draft, task))
-        if picks:
+        free = [
+            FreeSlots(worker, lane, spare)
+            for draft in drafts
+            if (worker := draft.worker_now()) is not None
+            for lane, said in draft.sync.free.items()
+            if (spare := min(said, worker.capacity(lane) - draft.held_in(lane))) > 0
+        ]
+        if not free:
+            return
+        by_worker = {draft.sync.worker: draft for draft in drafts}
+        picked = self._picker.pick(conn, free, now_ms=now_ms)
+        if picked:
+            picks = [(by_worker[worker], task) for worker, task in picked]
             self._assign(conn, picks, effects, now_ms=now_ms)
 
     def _assign(
@@ -325,13 +354,24 @@ class Dispatch:
         """Add the assignment of a task to the answer; False when that was not possible.
 
         A task that can't be read fails, and stops no other one. One whose key is missing is
-        postponed: the key file may only be out of reach.
+        postponed: the key file may only be out of reach. So is one that can't be said in the
+        version of this worker, which is not given it again.
         """
         effects.note_owner(task)
         try:
-            draft.assignments.append(assignments.build_assignment(conn, task, place, now_ms=now_ms))
+            assignment = assignments.build_assignment(conn, task, place, now_ms=now_ms)
+            versions.SPOKEN.check(assignment, draft.sync.protocol)
+            draft.assignments.append(assignment)
         except KeyRefused as error:
             postpone(conn, task, str(error), now_ms=now_ms)
+            return False
+        except NotSaid as error:
+            reason = (
+                f"worker {draft.sync.worker} speaks protocol {draft.sync.protocol}, and {error}: "
+                "upgrade it"
+            )
+            postpone(conn, task, reason, now_ms=now_ms, pause_ms=UNFIT_PAUSE_MS)
+            effects.unfit.append((draft.sync.worker, task, False))
             return False
         except Refused as error:
             attempt_failed(conn, task, str(error), retry=False, now_ms=now_ms)
@@ -353,6 +393,18 @@ class Dispatch:
         return places
 
 
+def _take_ended(conn: Connection, draft: AnswerBuilder, claim: Claim) -> Task | None:
+    """The task whose end is reported, if the claim is current; locked, unless it does nothing.
+
+    Usually it is assigned to this worker; after a restart of the worker, its outbox may report one
+    that is assigned to its former name.
+    """
+    task = draft.assigned.pop(claim, None)
+    if task is None or task.kind is not TaskKind.NOOP:
+        task = reports.lock_ended(conn, claim, task)
+    return task
+
+
 def _lock_reported(conn: Connection, drafts: Sequence[AnswerBuilder]) -> None:
     """Lock the reported tasks of jobs in one go: a pass may lock several of a job, too."""
     ids = {
@@ -363,6 +415,16 @@ def _lock_reported(conn: Connection, drafts: Sequence[AnswerBuilder]) -> None:
     }
     if len(ids) > 1:
         tasks.lock(conn, ids)
+
+
+def _note_given_back(draft: AnswerBuilder, report: Report, effects: BatchEffects) -> None:
+    """Note what its worker can't run, if that is what it reports."""
+    if not isinstance(report, TaskGivenBack):
+        return
+    task = draft.assigned.pop(report.claim, None)
+    if task is not None:
+        effects.unfit.append((draft.sync.worker, task, report.whole_kind))
+        effects.note_owner(task)
 
 
 def _as_assigned(task: Task, worker_id: str) -> Task:
@@ -383,13 +445,3 @@ def _take_back(conn: Connection, task: Task, *, now_ms: int) -> None:
         error = f"worker {task.worker_id} lost it and did not say how it ended"
         untold = FailureCause.UNTOLD
         attempt_failed(conn, task, error, cause=untold, retry=True, now_ms=now_ms)
-
-
-def _round_robin(seats: Sequence[AnswerBuilder]) -> Sequence[AnswerBuilder]:
-    """Order the free slots so that each worker gets a task before any gets its second."""
-    taken: dict[str, int] = defaultdict(int)
-    ranked: list[tuple[int, int, AnswerBuilder]] = []
-    for index, draft in enumerate(seats):
-        ranked.append((taken[draft.sync.worker], index, draft))
-        taken[draft.sync.worker] += 1
-    return [draft for _, _, draft in sorted(ranked, key=lambda seat: seat[:2])]

@@ -7,6 +7,7 @@ that is sent again is counted each time, and logged once for each execution and 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection
@@ -15,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from headrace.coordinator.context import Metrics
 from headrace.coordinator.jobs.attempts import TaskPlace, place_of
 from headrace.coordinator.sync.reports import ready_of
-from headrace.coordinator.tables.tasks import payload_of, shorten_evaluation
+from headrace.coordinator.tables.tasks import table_task
 from headrace.errors import Refused
 from headrace.logs import Once
 from headrace.model.jobs.epoch import incarnation_of
@@ -50,15 +51,7 @@ def build_assignment(
     of its secrets is not held here right now. `place` saves a read, if it was read for this answer.
     """
     try:
-        if task.kind is TaskKind.NOOP:
-            payload = dict(task.payload)
-        elif task.kind is TaskKind.FORGET:
-            payload = _forget_payload(conn, task)
-        elif task.kind in OF_TABLES:
-            shorten_evaluation(conn, task, now_ms=now_ms)
-            payload = payload_of(conn, task, now_ms=now_ms)
-        else:
-            payload = _pipeline_payload(conn, place or place_of(conn, task))
+        payload = _payload(conn, task, place, now_ms=now_ms)
         return Assignment(claim=task.claim, kind=task.kind, lane=task.lane, payload=payload)
     except DBAPIError:
         raise  # the store is unavailable, and no row is to blame
@@ -73,8 +66,24 @@ def build_assignment(
         raise unreadable(task.job_id, error) from error
 
 
-def _pipeline_payload(conn: Connection, place: TaskPlace) -> dict[str, Any]:
-    kind = place.task.kind
+def _payload(
+    conn: Connection, task: Task, place: TaskPlace | None, *, now_ms: int
+) -> dict[str, Any]:
+    build = _JOB_PAYLOADS.get(task.kind)
+    if build is not None:
+        return build(conn, task, place)
+    service = table_task(task.kind)
+    service.make_room(conn, task, now_ms)
+    return service.payload(conn, task, now_ms=now_ms)
+
+
+def _noop_payload(_conn: Connection, task: Task, _place: TaskPlace | None) -> dict[str, Any]:
+    return dict(task.payload)
+
+
+def _pipeline_payload(conn: Connection, task: Task, place: TaskPlace | None) -> dict[str, Any]:
+    place = place or place_of(conn, task)
+    kind = task.kind
     spec, secrets = jobs.spec_and_secrets_of(conn, place.job.id)
     if place.job.status in JOB_ENDED:  # it is only settled: its sinks' secrets will do
         _, secrets = cleanups.spec_and_secrets_of(conn, place.job.incarnation)
@@ -102,7 +111,7 @@ def _pipeline_payload(conn: Connection, place: TaskPlace) -> dict[str, Any]:
     return payload.model_dump(mode="json", exclude=_NOT_FOR_WORKERS)
 
 
-def _forget_payload(conn: Connection, task: Task) -> dict[str, Any]:
+def _forget_payload(conn: Connection, task: Task, _place: TaskPlace | None) -> dict[str, Any]:
     key = ForgetOrder.of(task.payload).incarnation
     cleanup = cleanups.get(conn, key)
     if cleanup is None:
@@ -142,6 +151,15 @@ def _open_epoch(epoch: epochs.Epoch) -> OpenEpoch:
         plan=EpochPlan.model_validate(epoch.plan),
         handles=dict(epoch.handles) if epoch.handles is not None else None,
     )
+
+
+Build = Callable[[Connection, Task, TaskPlace | None], dict[str, Any]]
+_JOB_PAYLOADS: Mapping[TaskKind, Build] = {  # of all kinds but those of tables
+    TaskKind.PIPELINE: _pipeline_payload,
+    TaskKind.SETTLE: _pipeline_payload,
+    TaskKind.FORGET: _forget_payload,
+    TaskKind.NOOP: _noop_payload,
+}
 
 
 class RepeatedAssignments:

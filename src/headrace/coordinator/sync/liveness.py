@@ -46,21 +46,24 @@ from headrace.store.core.engine import reading
 from headrace.store.groups import groups, resources
 from headrace.store.jobs import epochs
 from headrace.store.tasks import claims, tasks, workers
+from headrace.store.tasks.claims import NONE_LEFT_OUT, LeftOut
 from headrace.store.tasks.tasks import Task
 from headrace.store.tasks.workers import Worker
 
 log = logging.getLogger(__name__)
 
 REQUEUE_MAX = 200  # tasks requeued in one transaction; the next pass takes the rest
+UNFIT_TASKS_MAX = 1000  # of a worker: tasks it could not run that are remembered, the latest ones
 
 
-def register(conn: Connection, worker: Worker, *, now_ms: int) -> None:
-    """Add a worker, and its group if that does not exist yet."""
+def register(conn: Connection, worker: Worker, plugins: str | None = None, *, now_ms: int) -> None:
+    """Add a worker, and its group if that does not exist yet. `plugins`: those that it has, as they
+    are stored; None: it did not say."""
     check_name("group", worker.group)
     groups.add(conn, worker.group, now_ms=now_ms)
     if worker.resource_id is not None:
         _check_launch(conn, worker, worker.resource_id)
-    workers.register(conn, worker)
+    workers.register(conn, worker, plugins)
 
 
 def _check_launch(conn: Connection, worker: Worker, resource_id: str) -> None:
@@ -87,6 +90,8 @@ class _Presence:
     sync: int = 0  # the highest number of a sync that it sent
     number: int = 0  # of the last answer that was made for it
     progress: Mapping[Claim, Progress] = field(default_factory=dict[Claim, Progress])
+    # What it gave back, or could not be told, and must not be assigned again and again.
+    unfit: LeftOut = NONE_LEFT_OUT
 
 
 class WorkerLiveness:
@@ -139,6 +144,24 @@ class WorkerLiveness:
         with self._lock:
             if (presence := self._present.get(worker)) is not None:
                 presence.progress = progress
+
+    def unfit(self, worker: str) -> LeftOut:
+        """Tasks that this worker turned out not to be able to run."""
+        with self._lock:
+            presence = self._present.get(worker)
+        return presence.unfit if presence else NONE_LEFT_OUT
+
+    def note_unfit(self, worker: str, task: Task, *, whole_kind: bool) -> None:
+        """Note that the worker can't run this task, or none of its kind."""
+        with self._lock:
+            if (presence := self._present.get(worker)) is None:
+                return
+            kinds, ids = presence.unfit.kinds, presence.unfit.tasks
+            if whole_kind:
+                kinds |= {task.kind}
+            else:  # ids grow with time, so that the oldest go first
+                ids = frozenset(sorted(ids | {task.id})[-UNFIT_TASKS_MAX:])
+            presence.unfit = LeftOut(kinds, ids)
 
     def names(self) -> set[str]:
         with self._lock:
@@ -198,7 +221,10 @@ class WorkerExpiry:
             return  # it synced, or registered again, in the meantime
         silent_s, now_ms = self._liveness.silent_for_s(key), self._clock.wall_ms()
         if not self._liveness.expired(key) and workers.is_registered(conn, key):
-            for task in self._unacknowledged(conn, key):
+            for seen in self._unacknowledged(conn, key):
+                task = tasks.current(conn, seen.claim)
+                if task is None or task.status is not TaskStatus.SCHEDULED:
+                    continue  # it has just said that it holds it
                 error = f"worker {key} did not say within {silent_s:.0f} s that it holds it"
                 worker_lost(conn, task, error, cause=FailureCause.LOST, now_ms=now_ms)
             return

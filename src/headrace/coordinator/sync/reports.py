@@ -21,31 +21,37 @@ from sqlalchemy.exc import DBAPIError, OperationalError
 
 from headrace.coordinator.jobs import job_log
 from headrace.coordinator.jobs.attempts import (
+    UNFIT_PAUSE_MS,
     TaskPlace,
     attempt_failed,
     finish,
     may_succeed_later,
     place_of,
+    postpone,
     progressed,
 )
-from headrace.coordinator.tables import evaluation, tasks
+from headrace.coordinator.tables import evaluation
+from headrace.coordinator.tables.tasks import table_task
 from headrace.logs import Once
 from headrace.model.jobs.epoch import OPEN_MAX, EpochKind, EpochStatus
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus, PipelineStatus
-from headrace.model.task import ForgetOrder, PipelineOrder, TaskKind, TaskStatus
+from headrace.model.task import Claim, ForgetOrder, PipelineOrder, TaskKind, TaskStatus
 from headrace.model.text import without_nul
 from headrace.protocol.messages import (
     Acknowledged,
+    End,
     EpochCompleted,
     EpochPlanned,
     EpochPrepared,
     Report,
     SettleResult,
     TaskEnded,
+    TaskGivenBack,
 )
 from headrace.seams import seam
 from headrace.store.jobs import cleanups, epochs, jobs
+from headrace.store.tables import processes
 from headrace.store.tasks import tasks as store_tasks
 from headrace.store.tasks.tasks import Task
 
@@ -54,17 +60,35 @@ log = logging.getLogger(__name__)
 EpochReport = EpochPlanned | EpochPrepared | EpochCompleted
 
 
-def apply(conn: Connection, report: EpochReport | TaskEnded, *, now_ms: int) -> Acknowledged:
+def apply(conn: Connection, report: Report, *, now_ms: int) -> Acknowledged:
     """Apply one report. `Dispatch` batches the ends of simple tasks instead."""
-    if not isinstance(report, TaskEnded):
+    if not isinstance(report, End):
         return apply_epoch(conn, report, now_ms=now_ms)
-    task = store_tasks.current(conn, report.claim)
-    if task is not None:
-        apply_end(conn, task, report, now_ms=now_ms)
+    task = lock_ended(conn, report.claim)
+    match report:
+        case TaskEnded() if task is not None:
+            apply_end(conn, task, report, now_ms=now_ms)
+        case TaskGivenBack() if task is not None:
+            postpone(conn, task, report.reason, now_ms=now_ms, pause_ms=UNFIT_PAUSE_MS)
+        case _:
+            pass
     return Acknowledged(seq=report.seq, held=task is not None)
 
 
-def apply_apart(conn: Connection, report: EpochReport | TaskEnded, *, now_ms: int) -> Acknowledged:
+def lock_ended(conn: Connection, claim: Claim, seen: Task | None = None) -> Task | None:
+    """The task whose end is reported, locked, if `claim` is still its current attempt.
+
+    `seen`: the task as it was read without a lock, if it was. A pass may have given it back since,
+    and an end that is decided by it would leave a job half ended (C1).
+    """
+    seen = seen or store_tasks.get(conn, claim.task)
+    if seen is not None and seen.process_id is not None:
+        # Everybody locks a process before its tasks, and its table last: this avoids deadlock.
+        processes.lock(conn, seen.process_id)
+    return store_tasks.current(conn, claim)
+
+
+def apply_apart(conn: Connection, report: Report, *, now_ms: int) -> Acknowledged:
     """As `apply`, but a report that can't be stored fails its task: it would be sent for ever."""
     try:
         with conn.begin_nested():
@@ -215,17 +239,8 @@ def apply_end(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -
             _failed(conn, task, report, now_ms=now_ms)
         case TaskKind.NOOP:
             finish(conn, task, TaskStatus(report.outcome), error=report.error, now_ms=now_ms)
-        case (
-            TaskKind.DISCOVER
-            | TaskKind.EVALUATE
-            | TaskKind.PLAN
-            | TaskKind.REWRITE
-            | TaskKind.COMMIT
-            | TaskKind.DISCARD
-        ):
-            tasks.apply_end(conn, task, report, now_ms=now_ms)
         case _:
-            assert_never(task.kind)
+            table_task(task.kind).ended(conn, task, report, now_ms=now_ms)
 
 
 def _pipeline_ended(conn: Connection, task: Task, report: TaskEnded, *, now_ms: int) -> None:
@@ -270,6 +285,8 @@ def _end_with(conn: Connection, place: TaskPlace, kind: EpochKind, *, now_ms: in
         error = f"its worker said that it is done, and {left}"
         attempt_failed(conn, place.task, error, retry=True, now_ms=now_ms)
         return
+    if not finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms):
+        return
     at = place.at(_next_id(conn, place))
     epochs.plan(conn, at, job_id=place.job.id, slices={}, now_ms=now_ms, kind=kind)
     jobs.advance(
@@ -284,7 +301,6 @@ def _end_with(conn: Connection, place: TaskPlace, kind: EpochKind, *, now_ms: in
         written=place.pipeline.written,
         read=place.pipeline.read,
     )
-    finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
     jobs.change_pipeline(conn, place.job.id, place.pipeline.number, PipelineStatus.FINISHED)
     job_log.note_done(conn, place.task, kind, now_ms=now_ms)
 
@@ -305,8 +321,7 @@ def _settled(conn: Connection, place: TaskPlace, report: TaskEnded, *, now_ms: i
     if left := _left_open(conn, place):  # must fail, since nobody else settles it
         error = f"its worker said SUCCESS, and {left}"
         attempt_failed(conn, place.task, error, retry=True, now_ms=now_ms)
-    else:
-        finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms)
+    elif finish(conn, place.task, TaskStatus.SUCCESS, now_ms=now_ms):
         job_log.note_settled(conn, place.task, result, now_ms=now_ms)
 
 
@@ -375,6 +390,6 @@ class LateReports:
                 "report": report.kind,
                 "task": report.claim.task,
                 "execution": report.claim.execution,
-                "epoch": None if isinstance(report, TaskEnded) else report.epoch,
+                "epoch": None if isinstance(report, End) else report.epoch,
             },
         )

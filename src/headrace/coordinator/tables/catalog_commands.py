@@ -18,12 +18,12 @@ from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
 from headrace.errors import BadSetting, NotFound, Refused
-from headrace.jobfile.spec_checks import take_secrets
 from headrace.logs import is_secret
 from headrace.model.ids import check_name
 from headrace.model.jobs.spec import REDACTED
 from headrace.model.tables.settings import PROPERTIES, OptimizingSettings
 from headrace.model.text import hint, secret_places
+from headrace.plugins.secrets import take_secrets
 from headrace.store.core import leases, notifications
 from headrace.store.core.engine import reading
 from headrace.store.core.transactions import in_tx

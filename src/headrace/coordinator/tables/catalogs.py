@@ -15,17 +15,26 @@ from dataclasses import dataclass, field
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
+from headrace.coordinator.planned_tasks import plan_task
 from headrace.coordinator.tables.table_state import MOVED, drop_isolated, waits_elsewhere
+from headrace.coordinator.tables.table_task import EndedTask, TableTask, catalog_access
 from headrace.model.ids import Ids, identifier_of
 from headrace.model.tables.schedule import BASE_INTERVAL_MS, DISCOVER_INTERVAL_MS, wait_ms
-from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
-from headrace.protocol.tables import TABLES_PER_CATALOG_MAX, Chosen, Discovered
+from headrace.model.task import ENDED, TaskStatus
+from headrace.protocol import task_types
+from headrace.protocol.tables import (
+    TABLES_PER_CATALOG_MAX,
+    Chosen,
+    Discovered,
+    DiscoverPayload,
+)
+from headrace.protocol.task_types import DiscoverOrder
 from headrace.store.core.engine import reading
 from headrace.store.tables import catalogs, due_tables, table_changes, table_tasks
 from headrace.store.tables.catalogs import Catalog
 from headrace.store.tables.table_changes import DiscoveredTable, TableSettings
 from headrace.store.tasks import tasks, workers
-from headrace.store.tasks.tasks import Task, TaskEnd
+from headrace.store.tasks.tasks import Task
 
 log = logging.getLogger(__name__)
 
@@ -39,10 +48,17 @@ NAMESPACES_NAMED_MAX = 3  # of those that could not be listed
 LEVELS = "\x1f"  # between the levels of a namespace, as Iceberg's REST protocol writes them
 
 
-def discovered(conn: Connection, task: Task, discovery: Discovered, *, now_ms: int) -> None:
+def _payload(conn: Connection, task: Task, _now_ms: int) -> DiscoverPayload:
+    catalog, reach = catalog_access(conn, DiscoverOrder.of(task.payload).catalog)
+    return DiscoverPayload(**reach, table_filter=catalog.table_filter)
+
+
+def discovered(conn: Connection, ended: EndedTask[Discovered], now_ms: int) -> None:
     """Keep the result of a DISCOVER task with the task; the catalog's next passes apply it."""
-    result = discovery.model_dump(mode="json")
-    tasks.finish(conn, [TaskEnd(task.claim, TaskStatus.SUCCESS, result=result)], now_ms=now_ms)
+    ended.finish(conn, now_ms=now_ms)
+
+
+DISCOVER = TableTask(task_types.DISCOVER, build=_payload, apply=discovered)
 
 
 @dataclass(slots=True)
@@ -112,18 +128,13 @@ class CatalogReconciler:
 
     def _discover(self, conn: Connection, catalog: Catalog, *, now_ms: int) -> None:
         task_id = self._ids.new()
-        tasks.plan(
-            conn,
-            task_id=task_id,
-            kind=TaskKind.DISCOVER,
-            lane=Lane.CONTROL,
-            group=catalog.group,
-            payload={
-                "catalog": catalog.name,
-                "retry_times": DISCOVER_RETRIES,
-                "retry_interval_s": RETRY_INTERVAL_S,
-            },
-            now_ms=now_ms,
+        order = DiscoverOrder(
+            catalog=catalog.name,
+            retry_times=DISCOVER_RETRIES,
+            retry_interval_s=RETRY_INTERVAL_S,
+        )
+        plan_task(
+            conn, task_types.DISCOVER, order, task_id=task_id, group=catalog.group, now_ms=now_ms
         )
         catalogs.begin_discovery(conn, catalog.name, task_id=task_id)
 

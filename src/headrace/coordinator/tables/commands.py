@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
+from headrace.coordinator.planned_tasks import plan_task
 from headrace.coordinator.tables.catalog_commands import CatalogCommands
 from headrace.coordinator.tables.commits import may_land
 from headrace.errors import BadSetting, NotFound, Refused, Unavailable
@@ -20,8 +21,11 @@ from headrace.model.ids import Ids, check_name
 from headrace.model.tables.schedule import OCCUPATION_WINDOW_MS
 from headrace.model.tables.settings import property_of
 from headrace.model.tables.status import OPTIMIZING, OptimizingType, ProcessStatus, TableStatus
-from headrace.model.task import Lane, TaskKind
+from headrace.model.task import TaskKind
 from headrace.model.text import hint, nearest
+from headrace.protocol import task_types
+from headrace.protocol.tables import type_name
+from headrace.protocol.task_types import PlanOrder
 from headrace.store.core import leases, notifications
 from headrace.store.core.engine import reading
 from headrace.store.core.transactions import in_tx
@@ -136,19 +140,18 @@ class TableCommands:
 
         def work(conn: Connection) -> str:
             table = _locked(conn, identifier)
-            at_least = kind.name if kind is not None else None
+            at_least = None if kind is None else type_name(kind)
             for task in lake_tables.open_plans(conn, table_id=table.id, most=DRY_PLANS_MAX):
-                if _is_dry(task) and task.payload.get("at_least") == at_least:
+                if _is_dry(task) and PlanOrder.of(task.payload).at_least == at_least:
                     return task.id
             now_ms = self._clock.wall_ms()
             _check_room(conn, now_ms=leases.at_once_ms(conn, now_ms=now_ms))
-            tasks.plan(
+            plan_task(
                 conn,
+                task_types.PLAN,
+                PlanOrder(dry=True, at_least=at_least, retry_times=0),
                 task_id=task_id,
-                kind=TaskKind.PLAN,
-                lane=Lane.CONTROL,
                 group=table.group,
-                payload={"dry": True, "at_least": at_least, "retry_times": 0},
                 of=OfTable(table.id),
                 now_ms=leases.lasts_from_ms(conn, now_ms=now_ms),
             )
@@ -246,7 +249,7 @@ def _locked(conn: Connection, identifier: str) -> LakeTable:
 
 
 def _is_dry(task: Task) -> bool:
-    return task.kind is TaskKind.PLAN and bool(task.payload.get("dry"))
+    return task.kind is TaskKind.PLAN and PlanOrder.of(task.payload).dry
 
 
 def _check_may_optimize(conn: Connection, table: LakeTable) -> None:

@@ -18,6 +18,7 @@ from typing import Any, assert_never, cast
 from pydantic import ValidationError
 from sqlalchemy import Connection
 
+from headrace.coordinator.planned_tasks import plan_task
 from headrace.coordinator.tables.table_state import (
     MOVED,
     back_off,
@@ -29,20 +30,20 @@ from headrace.model.tables.evaluation import PartitionClock
 from headrace.model.tables.plan import advanced_clocks
 from headrace.model.tables.schedule import blamed, left_out
 from headrace.model.tables.status import OptimizingType, ProcessStatus, TableStatus
-from headrace.model.task import UNEXPLAINED, Lane, TaskKind, TaskStatus
+from headrace.model.task import UNEXPLAINED, TaskKind, TaskOrder, TaskStatus
+from headrace.protocol import task_types
 from headrace.protocol.tables import (
     FILES_BLAMED_MAX,
     BinFailed,
     Clocks,
     CommitResult,
-    PlannedBin,
     RewriteResult,
 )
+from headrace.protocol.task_types import RewriteOrder
 from headrace.seams import seam
 from headrace.store.tables import lake_tables, processes, table_changes, table_tasks
 from headrace.store.tables.lake_tables import LakeTable
 from headrace.store.tables.processes import Process
-from headrace.store.tasks import tasks
 from headrace.store.tasks.tasks import OfTable, Task
 
 log = logging.getLogger(__name__)
@@ -66,11 +67,11 @@ def plan_commit(
     before = [task.id for task in known if task.kind is TaskKind.COMMIT]
     table_tasks.cancel(conn, before, because=MOVED, now_ms=now_ms)
     task_id = f"{process.id}-commit-{len(before) + 1}"
-    tasks.plan(
+    plan_task(
         conn,
+        task_types.COMMIT,
+        TaskOrder(),
         task_id=task_id,
-        kind=TaskKind.COMMIT,
-        lane=Lane.CONTROL,
         group=table.group if table is not None else process.group,
         of=OfTable(process.table_id, process.id),
         now_ms=now_ms,
@@ -166,7 +167,7 @@ def _sizes_after(conn: Connection, process: Process, result: CommitResult) -> Ma
     files = size = 0
     for task in table_tasks.of_process(conn, process.id):
         made = _written(results.get(task.number or 0) or {})
-        for each in map(PlannedBin.model_validate, task.payload.get("bins", ())):
+        for each in RewriteOrder.of(task.payload).bins:
             replaced = _is_replaced(each.number, result)
             if replaced and each.number not in made:
                 return {}
@@ -195,7 +196,7 @@ def _is_whole(conn: Connection, process: Process, result: CommitResult) -> bool:
         return False
     if result.bins is None:
         return not result.already
-    planned = {int(each["number"]) for task in rewrites for each in task.payload.get("bins", ())}
+    planned = {each.number for task in rewrites for each in RewriteOrder.of(task.payload).bins}
     return planned <= set(result.bins)
 
 
@@ -219,9 +220,9 @@ def _failures_left(
         path
         for task in table_tasks.of_process(conn, process.id)
         if task.status is TaskStatus.SUCCESS
-        for each in task.payload.get("bins", ())
-        if _is_replaced(int(each["number"]), result)
-        for path in each["paths"]
+        for each in RewriteOrder.of(task.payload).bins
+        if _is_replaced(each.number, result)
+        for path in each.paths
     }
     return {path: count for path, count in before.items() if path not in gone}
 
@@ -254,9 +255,8 @@ def _guilty(conn: Connection, task: Task) -> Iterable[tuple[Sequence[str], str |
     """The paths of each failed bin, and the file that the error names. When every attempt took its
     worker down, all bins of the task count. When the worker could not even begin, because the
     catalog was unavailable, none does."""
-    bins = [PlannedBin.model_validate(each) for each in task.payload.get("bins", ())]
     failed = {each.number: each for each in _failed(conn, task)}
-    for each in bins:
+    for each in RewriteOrder.of(task.payload).bins:
         if each.number in failed:
             yield each.paths, failed[each.number].path
         elif not failed and task.failure_cause in UNEXPLAINED:

@@ -16,23 +16,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
-from headrace.coordinator.context import Metrics, Reconciler, TableOptions, run_once
+from headrace.coordinator.context import Metrics, TableOptions, run_once
+from headrace.coordinator.tables import tasks
 from headrace.coordinator.tables.catalogs import CatalogReconciler
 from headrace.coordinator.tables.evaluation import EvaluationScheduler
 from headrace.coordinator.tables.plan_scheduler import PlanScheduler
 from headrace.coordinator.tables.processes import Discards, ProcessReconciler
 from headrace.coordinator.tables.recovery import RecoveryPass
+from headrace.coordinator.tables.table_task import Loop
+from headrace.coordinator.workforce import Workforce
 from headrace.errors import Fenced, Unavailable
 from headrace.model.ids import Ids
 from headrace.model.tables.schedule import Demand, grants
 from headrace.store.core.engine import reading
 from headrace.store.core.transactions import Term
-from headrace.store.jobs import queue
 from headrace.store.tables import due_tables, table_tasks
 from headrace.store.tables.table_tasks import AtWork
 from headrace.store.tasks import workers
@@ -40,10 +41,6 @@ from headrace.store.tasks import workers
 log = logging.getLogger(__name__)
 
 PASSED_OVER_S = 300.0  # without a running rewrite, while jobs wait
-
-
-class Loop(Reconciler, Protocol):
-    def keys(self, engine: Engine) -> Sequence[str]: ...
 
 
 class TableController:
@@ -62,6 +59,7 @@ class TableController:
             PlanScheduler(clock, ids, policy=options.policy),
             RewriteGrants(clock, break_quota=options.break_quota),
             Discards(clock, ids),
+            *(each.loop(clock, ids) for each in tasks.TABLE_TASKS if each.loop is not None),
         )
 
     def run(self, term: Term) -> None:
@@ -118,7 +116,7 @@ class RewriteGrants:
         self._note(group, at_work)
         slots = workers.slots_by_group(conn).get(group, 0)
         free = slots - table_tasks.open_slots(conn, group=group)
-        if free > 0 and _has_waiting_job(conn, group, slots):
+        if free > 0 and _has_waiting_job(conn, group):
             free = 1 if self._is_passed_over(group) else 0
         if free <= 0:
             return {}
@@ -144,7 +142,7 @@ class RewriteGrants:
         return self._clock.monotonic_s() - self._at_rest_since_s[group] >= PASSED_OVER_S
 
 
-def _has_waiting_job(conn: Connection, group: str, slots: int) -> bool:
-    """Whether a job waits for slots of the group. A job that needs more slots than there are waits
-    for workers, and slots kept free would not help it."""
-    return bool(queue.front(conn, group, slots=slots, most=1))
+def _has_waiting_job(conn: Connection, group: str) -> bool:
+    """Whether a job waits for slots of the group. A job that needs more slots than there are, or
+    plug-ins that no worker has, waits for workers, and slots kept free would not help it."""
+    return Workforce.read(conn).any_fits(conn, group)

@@ -24,6 +24,8 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError, OperationalError
 
 from headrace.clock import Clock
+from headrace.coordinator.planned_tasks import plan_task
+from headrace.coordinator.tables.evaluation_payload import evaluation_payload, shorten_evaluation
 from headrace.coordinator.tables.table_state import (
     MOVED,
     bounded_clocks,
@@ -32,18 +34,21 @@ from headrace.coordinator.tables.table_state import (
     drop_table,
     waits_elsewhere,
 )
+from headrace.coordinator.tables.table_task import EndedTask, TableTask
 from headrace.errors import Fenced, Unavailable
 from headrace.model.ids import Ids
 from headrace.model.tables.schedule import BASE_INTERVAL_MS, FIRST_WAIT_MS, RefreshPace, wait_ms
 from headrace.model.tables.status import ProcessStatus, TableErrorKind, TableStatus
-from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
+from headrace.model.task import ENDED, TaskKind, TaskStatus
 from headrace.model.text import without_nul
+from headrace.protocol import task_types
 from headrace.protocol.tables import (
     TABLES_PER_EVALUATION_MAX,
     Clocks,
     EvaluatedTable,
     EvaluationResult,
 )
+from headrace.protocol.task_types import EvaluateOrder
 from headrace.store.core.engine import reading
 from headrace.store.tables import (
     catalogs,
@@ -111,20 +116,15 @@ class EvaluationScheduler:
         self, conn: Connection, catalog: Catalog, batch: Sequence[str], *, now_ms: int
     ) -> None:
         task_id = self._ids.new()
-        tasks.plan(
-            conn,
-            task_id=task_id,
-            kind=TaskKind.EVALUATE,
-            lane=Lane.CONTROL,
-            group=catalog.group,
-            payload={
-                "catalog": catalog.name,
-                "tables": list(batch),
-                "refresh_ms": self._refresh_ms,  # for whichever leader applies the result
-                "retry_times": EVALUATE_RETRIES,
-                "retry_interval_s": RETRY_INTERVAL_S,
-            },
-            now_ms=now_ms,
+        order = EvaluateOrder(
+            catalog=catalog.name,
+            tables=tuple(batch),
+            refresh_ms=self._refresh_ms,
+            retry_times=EVALUATE_RETRIES,
+            retry_interval_s=RETRY_INTERVAL_S,
+        )
+        plan_task(
+            conn, task_types.EVALUATE, order, task_id=task_id, group=catalog.group, now_ms=now_ms
         )
         look_again_at_ms = now_ms + LOOK_AGAIN_MS
         table_changes.hold_for_evaluation(
@@ -193,12 +193,14 @@ def _free(
     log.warning("evaluation failed", extra=facts)
 
 
-def evaluated(conn: Connection, task: Task, result: EvaluationResult, *, now_ms: int) -> None:
+def evaluated(conn: Connection, ended: EndedTask[EvaluationResult], now_ms: int) -> None:
     """Apply the result of an EVALUATE task, each table in isolation: one that fails stops no other.
 
     The task is deleted: its result is in the rows of its tables.
     """
-    catalog, ids = str(task.payload["catalog"]), [str(one) for one in task.payload["tables"]]
+    task, result = ended.task, ended.result
+    order = EvaluateOrder.of(task.payload)
+    ids = order.tables
     results = {each.id: each for each in result.tables}
     _lock_processes(conn, ids, results)
     due_tables.lock(conn, ids)
@@ -206,8 +208,16 @@ def evaluated(conn: Connection, task: Task, result: EvaluationResult, *, now_ms:
     for table_id in sorted(results.keys() & set(ids) if away else ids):
         apply_isolated(conn, task, table_id, results.get(table_id), now_ms=now_ms)
     if result.catalog_error is not None:
-        catalog_away(conn, catalog, ids, task, result.catalog_error, now_ms=now_ms)
+        catalog_away(conn, order.catalog, ids, task, result.catalog_error, now_ms=now_ms)
     tasks.delete(conn, task.id)
+
+
+EVALUATE = TableTask(
+    task_types.EVALUATE,
+    build=evaluation_payload,
+    apply=evaluated,
+    make_room=shorten_evaluation,
+)
 
 
 def _lock_processes(
@@ -247,7 +257,7 @@ def apply_isolated(
         with conn.begin_nested():
             table = lake_tables.get(conn, table_id)
             if table is not None and table.task_id == task.id:
-                base_ms = int(task.payload.get("refresh_ms", BASE_INTERVAL_MS))
+                base_ms = EvaluateOrder.of(task.payload).refresh_ms
                 _apply(conn, table, result, base_ms=base_ms, now_ms=now_ms)
     except (Fenced, Unavailable, OperationalError):
         raise  # the store is unavailable, which is no fault of the table

@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from headrace.coordinator.tables.commits import may_land
 from headrace.coordinator.tables.plan_scheduler import has_spare_slots, policy_of, rank_of
 from headrace.coordinator.tables.processes import SETTLE_TIMEOUT_S
+from headrace.coordinator.workforce import Workforce
 from headrace.model.tables.schedule import (
     FILE_FAILURES_MAX,
     STARVED_AFTER_MS,
@@ -27,7 +28,7 @@ from headrace.model.tables.schedule import (
 )
 from headrace.model.tables.settings import property_of
 from headrace.model.tables.status import PROCESS_ENDED, TableErrorKind, TableStatus
-from headrace.model.task import ASSIGNED, TaskKind, TaskStatus
+from headrace.model.task import ASSIGNED, OF_TABLES, TaskKind, TaskStatus
 from headrace.model.text import ago, count, span, until, utc
 from headrace.protocol.tables import Pending, Summary
 from headrace.store.tables import catalogs, lake_tables, processes, table_tasks
@@ -92,6 +93,7 @@ class TableSnapshot:
     table: LakeTable
     catalog: Catalog | None = None
     groups: Mapping[str, int] = field(default_factory=dict[str, int])  # slots, by group
+    too_old: Mapping[str, str] = field(default_factory=dict[str, str])  # by group of workers: why
     slots: Slots = Slots()
     turn: Turn | None = None  # of a pending table
     process: Process | None = None  # the running one, settling or not
@@ -130,7 +132,8 @@ def read_snapshot(
 ) -> TableSnapshot:
     process = processes.running_of(conn, table.id)
     past = processes.of_table(conn, table.id, identifier=table.identifier, most=PAST_MAX)
-    groups = worker_rows.slots_by_group(conn)
+    groups, workforce = worker_rows.slots_by_group(conn), Workforce.read(conn)
+    too_old = {name: why for name in groups if (why := _too_old(workforce, name)) is not None}
     slots = _read_slots(conn, table.group, groups)
     pending, summary = read_measured(
         lake_tables.TableMeasures(
@@ -141,6 +144,7 @@ def read_snapshot(
         table=table,
         catalog=catalogs.get(conn, table.catalog),
         groups=groups,
+        too_old=too_old,
         slots=slots,
         turn=_turn(conn, table, policy, now_ms=now_ms),
         process=process,
@@ -153,6 +157,12 @@ def read_snapshot(
         pending=pending,
         summary=summary,
     )
+
+
+def _too_old(workforce: Workforce, group: str) -> str | None:
+    """Which tasks of tables no worker of the group knows, and what to do about it."""
+    lacking = (workforce.lacks(group, None, kind) for kind in sorted(OF_TABLES))
+    return next((why for why in lacking if why is not None), None)
 
 
 def read_measured(measures: lake_tables.TableMeasures) -> tuple[Pending | None, Summary | None]:
@@ -279,6 +289,9 @@ def group(snapshot: TableSnapshot, _now_ms: int) -> Iterator[Finding]:
         needed.setdefault(snapshot.catalog.group, "")
     there = ", ".join(map(repr, sorted(snapshot.groups)))
     for name, set_by in needed.items():
+        if why := snapshot.too_old.get(name):
+            text, _, way_out = why.partition(": ")
+            yield blocks("version", f"it needs {text}", way_out)
         if snapshot.groups.get(name):
             continue
         move = f"set {set_by} of the table" if set_by else f"`headrace catalog set {table.catalog}"

@@ -18,13 +18,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import OperationalError
 
 from headrace.clock import Clock
-from headrace.coordinator.tables.table_state import MOVED, back_off
+from headrace.coordinator.planned_tasks import plan_task
+from headrace.coordinator.tables.table_state import MOVED, back_off, clocks_for, left_out_of
+from headrace.coordinator.tables.table_task import (
+    EndedTask,
+    TableTask,
+    catalog_access,
+    defaults_of_groups,
+    identifier,
+    table_of,
+)
 from headrace.errors import Fenced, Unavailable
 from headrace.model.ids import Ids
 from headrace.model.tables.schedule import (
@@ -37,8 +45,10 @@ from headrace.model.tables.schedule import (
     wait_ms,
 )
 from headrace.model.tables.status import OptimizingType, TableStatus
-from headrace.model.task import Lane, TaskKind, TaskStatus
-from headrace.protocol.tables import Planned
+from headrace.model.task import TaskKind, TaskStatus
+from headrace.protocol import task_types
+from headrace.protocol.tables import Planned, PlanPayload, type_name
+from headrace.protocol.task_types import PlanOrder, RewriteOrder
 from headrace.seams import seam
 from headrace.store.core.engine import reading
 from headrace.store.groups import groups
@@ -201,35 +211,55 @@ def begin_planning(
     at_least: OptimizingType | None,
 ) -> None:
     """Move a pending table to PLANNING and plan its PLAN task."""
-    payload: dict[str, Any] = {
-        "budget_bytes": budget_bytes,
-        "at_least": at_least.name if at_least is not None else None,
-        "retry_times": PLAN_RETRIES,
-        "retry_interval_s": RETRY_INTERVAL_S,
-    }
+    order = PlanOrder(
+        budget_bytes=budget_bytes,
+        at_least=None if at_least is None else type_name(at_least),
+        retry_times=PLAN_RETRIES,
+        retry_interval_s=RETRY_INTERVAL_S,
+    )
     if not table_changes.begin_planning(conn, table, task_id=task_id, now_ms=now_ms):
         return
-    tasks.plan(
+    plan_task(
         conn,
+        task_types.PLAN,
+        order,
         task_id=task_id,
-        kind=TaskKind.PLAN,
-        lane=Lane.CONTROL,
         group=table.group,
-        payload=payload,
         of=OfTable(table.id),
         now_ms=now_ms,
     )
 
 
-def planned(conn: Connection, task: Task, table_plan: Planned, *, now_ms: int) -> None:
+def _payload(conn: Connection, task: Task, now_ms: int) -> PlanPayload:
+    table, order = table_of(conn, task), PlanOrder.of(task.payload)
+    catalog, reach = catalog_access(conn, table.catalog)
+    return PlanPayload(
+        **reach,
+        defaults=dict(catalog.defaults),
+        groups=defaults_of_groups(conn),
+        table=identifier(table),
+        now_ms=now_ms,
+        clocks=clocks_for(conn, table),
+        left_out=left_out_of(conn, table),
+        budget_bytes=order.budget_bytes,
+        at_least=order.at_least,
+        dry=order.dry,
+    )
+
+
+def planned(conn: Connection, ended: EndedTask[Planned], now_ms: int) -> None:
     """Apply the result of a PLAN task. A result that the table no longer waits for changes
     nothing."""
-    result = table_plan.model_dump(mode="json") if task.payload.get("dry") else None
-    tasks.finish(conn, [TaskEnd(task.claim, TaskStatus.SUCCESS, result=result)], now_ms=now_ms)
-    table = lake_tables.lock(conn, task.table_id or "")
-    if task.payload.get("dry") or table is None or not _waits_for(table, task):
+    task, table_plan = ended.task, ended.result
+    order = PlanOrder.of(task.payload)
+    result = table_plan.model_dump(mode="json") if order.dry else None
+    end = TaskEnd(task.claim, TaskStatus.SUCCESS, result=result)
+    if not tasks.finish(conn, [end], now_ms=now_ms):
         return
-    if task.payload.get("at_least") is not None and table.wanted_type is None:
+    table = lake_tables.lock(conn, task.table_id or "")
+    if order.dry or table is None or not _waits_for(table, task):
+        return
+    if order.at_least is not None and table.wanted_type is None:
         # The wish was canceled meanwhile, and this plan was made without regard to the rules.
         table_changes.drop_plan(conn, table, now_ms=now_ms)
     elif not table_plan.tasks or table_plan.type is None or table_plan.snapshot is None:
@@ -240,6 +270,9 @@ def planned(conn: Connection, task: Task, table_plan: Planned, *, now_ms: int) -
     else:
         _begin_process(conn, table, task, table_plan, now_ms=now_ms)
         seam("plan persisted, in transaction")
+
+
+PLAN = TableTask(task_types.PLAN, build=_payload, apply=planned)
 
 
 def planning_failed(conn: Connection, table: LakeTable, *, because: str, now_ms: int) -> None:
@@ -263,7 +296,7 @@ def _waits_for(table: LakeTable, task: Task) -> bool:
 
 def _left_wish(table: LakeTable, task: Task) -> OptimizingType | None:
     """The wish that was made while the table was being planned, which the plan does not cover."""
-    wanted, planned_for = table.wanted_type, task.payload.get("at_least")
+    wanted, planned_for = table.wanted_type, PlanOrder.of(task.payload).at_least
     if wanted is None or (planned_for is not None and OptimizingType[planned_for] >= wanted):
         return None
     return wanted
@@ -323,17 +356,15 @@ def _plan_rewrites(
     conn: Connection, table: LakeTable, process_id: str, table_plan: Planned, *, now_ms: int
 ) -> None:
     for place, rewritten in enumerate(table_plan.tasks):
-        tasks.plan(
+        order = RewriteOrder(
+            bins=rewritten, retry_times=table_plan.retries, retry_interval_s=RETRY_INTERVAL_S
+        )
+        plan_task(
             conn,
+            task_types.REWRITE,
+            order,
             task_id=f"{process_id}-{place}",
-            kind=TaskKind.REWRITE,
-            lane=Lane.SLOT,
             group=table.group,
-            payload={
-                "bins": [each.model_dump(mode="json") for each in rewritten],
-                "retry_times": table_plan.retries,
-                "retry_interval_s": RETRY_INTERVAL_S,
-            },
             of=OfTable(table.id, process_id, place, granted=False),
             now_ms=now_ms,
         )

@@ -19,13 +19,15 @@ from typing import assert_never
 from sqlalchemy import Connection, Engine
 
 from headrace.clock import Clock
+from headrace.coordinator.planned_tasks import plan_task
 from headrace.coordinator.tables.commits import begin_commit, blame, outcome_unknown, plan_commit
 from headrace.coordinator.tables.plan_scheduler import planning_failed, planning_moved
 from headrace.coordinator.tables.table_state import MOVED, close_process, waits_elsewhere
 from headrace.model.ids import Ids
 from headrace.model.jobs.epoch import retry_pause_ms
 from headrace.model.tables.status import OPTIMIZING, NextStep, ProcessStatus, TableStatus, next_step
-from headrace.model.task import ENDED, Lane, TaskKind, TaskStatus
+from headrace.model.task import ENDED, TaskKind, TaskOrder, TaskStatus
+from headrace.protocol import task_types
 from headrace.protocol.tables import Discarded
 from headrace.store.core.engine import reading
 from headrace.store.tables import lake_tables, processes, table_tasks
@@ -304,11 +306,11 @@ class Discards:
 
     def _plan(self, conn: Connection, process: Process, group: str, *, now_ms: int) -> None:
         task_id = self._ids.new()
-        tasks.plan(
+        plan_task(
             conn,
+            task_types.DISCARD,
+            TaskOrder(),
             task_id=task_id,
-            kind=TaskKind.DISCARD,
-            lane=Lane.CONTROL,
             group=group,
             of=OfTable(process.table_id, process.id),
             now_ms=now_ms,

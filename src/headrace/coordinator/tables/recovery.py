@@ -31,7 +31,7 @@ from headrace.store.core.engine import reading
 from headrace.store.tables import lake_tables, processes, table_changes, table_tasks
 from headrace.store.tables.lake_tables import LakeTable
 from headrace.store.tables.processes import Process
-from headrace.store.tables.recovery import reset, undecided
+from headrace.store.tables.table_reset import reset, undecided
 from headrace.store.tasks import tasks
 
 log = logging.getLogger(__name__)

@@ -10,12 +10,11 @@ stop the others.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -24,7 +23,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.errors import Refused
-from headrace.spark.jvm import (
+from headrace.lake.catalog import (
+    CatalogConfig,
+    Namespace,
+    OnProgress,
+    TableListing,
+    TableMissing,
+    TableRef,
+    ignore_progress,
+)
+from headrace.spark.jvm_bridge import (
     JAVA_ERRORS,
     JavaError,
     get_each,
@@ -38,64 +46,20 @@ from headrace.spark.jvm import (
 )
 
 EMBEDDED = "headrace"
+EMBEDDED_TYPE = "embedded"
+TYPES = ("jdbc", "rest", "hive", "glue", "hadoop")  # Iceberg uses the same names
 BUSY_TIMEOUT_MS = 30_000
 CATALOGS_OPEN_MAX = 32
 NAMESPACE_DEPTH_MAX = 8  # levels
 NAMESPACES_MAX = 20_000
-
-Namespace = tuple[str, ...]
-OnProgress = Callable[[], None]  # called for each page, as a sign of life of a long scan
 
 _open: OrderedDict[tuple[int, str], Any] = OrderedDict()
 _lock = threading.Lock()
 _NAME = ("org.apache.iceberg.catalog.TableIdentifier", "name")
 _LEVELS = ("org.apache.iceberg.catalog.Namespace", "levels")
 _NAMESPACES = "org.apache.iceberg.catalog.SupportsNamespaces"
-
-
-@dataclass(frozen=True, slots=True)
-class CatalogConfig:
-    """The name of a catalog, and how to open it."""
-
-    name: str
-    properties: Mapping[str, str] = field(repr=False)  # may hold passwords
-    hadoop: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
-    set_by: str = "iceberg.catalog.config"  # for people: where to mend its properties
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash, equal for equal names and settings."""
-        parts = [self.name, sorted(self.properties.items()), sorted(self.hadoop.items())]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True)
-class TableRef:
-    """A table by its name in its catalog, whether it exists or not."""
-
-    catalog: CatalogConfig
-    namespace: tuple[str, ...]
-    name: str
-
-    def __str__(self) -> str:
-        return ".".join((self.catalog.name, *self.namespace, self.name))
-
-
-@dataclass(frozen=True, slots=True)
-class TableListing:
-    """The tables of a catalog, as far as its namespaces could be listed."""
-
-    tables: Mapping[Namespace, Sequence[str]]  # the wanted ones, for every namespace listed
-    others: int = 0  # how many tables were not wanted
-    failed: Mapping[Namespace, str] = field(default_factory=dict[Namespace, str])  # the reasons
-
-
-class TableMissing(Refused):
-    """The catalog has no table of this name."""
-
-    def __init__(self, ref: TableRef) -> None:
-        self.ref = ref
-        super().__init__(f"there is no table {ref}; create it, or let the sink create it")
+_HADOOP = "hadoop."  # prefix of properties for Hadoop rather than the catalog
+_IMPLEMENTATION = "catalog-impl"
 
 
 def embedded_catalog(warehouse: str) -> CatalogConfig:
@@ -112,6 +76,28 @@ def embedded_catalog(warehouse: str) -> CatalogConfig:
             "jdbc.schema-version": "V1",
             "warehouse": f"file:{folder.absolute()}",
         },
+    )
+
+
+def catalog_config(
+    name: str, kind: str, properties: Mapping[str, str], *, warehouse: str
+) -> CatalogConfig:
+    """How a catalog is opened, from the properties that a user gave it. `kind`: one of `TYPES`, or
+    the embedded one, which lies in the warehouse of the worker."""
+    if kind == EMBEDDED_TYPE:
+        return replace(embedded_catalog(warehouse), set_by="--warehouse of this worker")
+    own = {key: value for key, value in properties.items() if not key.startswith(_HADOOP)}
+    if _IMPLEMENTATION not in own:  # Iceberg accepts only one of the two
+        own["type"] = kind
+    return CatalogConfig(
+        name,
+        own,
+        {
+            key.removeprefix(_HADOOP): value
+            for key, value in properties.items()
+            if key.startswith(_HADOOP)
+        },
+        set_by=f"its type and properties (`headrace catalog show {name}`)",
     )
 
 
@@ -176,10 +162,6 @@ def metadata_of(session: SparkSession, table: Any) -> Mapping[str, Any]:
     """The whole metadata of a loaded table, as its metadata file has it."""
     metadata = table.operations().current()
     return json.loads(jvm(session).org.apache.iceberg.TableMetadataParser.toJson(metadata))
-
-
-def ignore_progress() -> None:
-    """The `OnProgress` for callers that nobody waits for."""
 
 
 def list_namespaces(

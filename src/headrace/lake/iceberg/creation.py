@@ -20,8 +20,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from headrace.errors import Refused, Unavailable
-from headrace.lake.iceberg.catalogs import TableRef, identifier, open_catalog
-from headrace.spark.jvm import (
+from headrace.lake.catalog import TableRef
+from headrace.lake.iceberg.catalogs import identifier, open_catalog
+from headrace.spark.jvm_bridge import (
     JAVA_ERRORS,
     java_classes,
     java_message,

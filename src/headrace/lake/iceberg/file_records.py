@@ -22,8 +22,9 @@ from pydantic import BaseModel, ConfigDict
 from pyspark.sql import SparkSession
 
 from headrace.errors import Refused
-from headrace.lake.iceberg.catalogs import OnProgress, TableRef, ignore_progress, load_table
-from headrace.spark.jvm import get_each, jvm, set_each
+from headrace.lake.catalog import OnProgress, TableRef, ignore_progress
+from headrace.lake.iceberg.catalogs import load_table
+from headrace.spark.jvm_bridge import get_each, jvm, set_each
 
 PAGE_FILES = 5_000  # about 2 MB of JSON
 LINEAGE_VERSION_MIN = 3  # from here on rows carry the sequence number that last wrote them
@@ -57,6 +58,10 @@ class Inputs(BaseModel):
         return sum(int(task["data-file"]["record-count"]) for task in self.tasks)
 
     @property
+    def paths(self) -> list[str]:
+        return [str(task["data-file"]["file-path"]) for task in self.tasks]
+
+    @property
     def spec(self) -> int:
         return int(self.tasks[0]["data-file"]["spec-id"])
 
@@ -72,6 +77,14 @@ class Rewritten(BaseModel):
     added: list[dict[str, Any]]
     rows: int
     bytes: int
+
+    @property
+    def paths(self) -> list[str]:
+        return [str(file["file-path"]) for file in self.added]
+
+    def record(self) -> dict[str, Any]:
+        """As it is sent and stored."""
+        return self.model_dump(mode="json")
 
 
 @dataclass(frozen=True, slots=True)

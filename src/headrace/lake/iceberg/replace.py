@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pyspark.sql import SparkSession
@@ -19,15 +18,22 @@ from pyspark.sql import functions as f
 
 from headrace.clock import Clock
 from headrace.errors import Refused, TokenSpent
+from headrace.exactly_once.spend import deadline_of, spend
 from headrace.lake.iceberg.catalogs import TableMissing, TableRef, load_table
-from headrace.lake.iceberg.commit import CommitGuard, TableChange, look, spend, spend_by_abort
-from headrace.lake.iceberg.conflicts import BinGroup, Conflict, find_conflicts, loses_deletes
+from headrace.lake.iceberg.commit import CommitGuard, TableChange, abort_change, look
+from headrace.lake.iceberg.commit_target import IcebergTarget
 from headrace.lake.iceberg.file_records import (
     DeleteKey,
     data_files,
     delete_files,
     delete_key,
     references,
+)
+from headrace.lake.iceberg.replace_conflicts import (
+    BinGroup,
+    Conflict,
+    find_conflicts,
+    loses_deletes,
 )
 from headrace.lake.iceberg.rewrite import check_same_table, home_of
 from headrace.lake.iceberg.snapshots import all_data_files
@@ -39,23 +45,14 @@ from headrace.lake.iceberg.token import (
     format_ranges,
     parse_ranges,
 )
+from headrace.lake.table_format import Replaced
 from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, SpentBy
 from headrace.seams import seam
-from headrace.spark.jvm import JAVA_ERRORS, java_message, jvm
+from headrace.spark.jvm_bridge import JAVA_ERRORS, java_message, jvm
 
 log = logging.getLogger(__name__)
 
 GROUPS = "headrace.groups"  # in the snapshot's summary: the groups that it replaced
-
-
-@dataclass(frozen=True, slots=True)
-class Replaced:
-    """What became of a replacement."""
-
-    already: bool  # the token was spent by somebody else's commit of the same process
-    snapshot: int | None  # None: nothing was committed, or the snapshot was expired since
-    groups: frozenset[int] | None  # replaced; None: spent, and the snapshot that lists them is gone
-    conflicts: Mapping[int, str]  # why a group was not replaced and has to be planned again
 
 
 def replace(
@@ -77,8 +74,9 @@ def replace(
     left, conflicts = list(groups), dict[int, str]()
     while left:  # every round drops at least one group
         change = _Replacement(session, ref, left, before).change(at)
+        deadline = deadline_of(at.commit_at.epoch_at, deadline_s, clock=clock)
         try:
-            outcome = spend(session, ref, at.commit_at, change, clock=clock, deadline_s=deadline_s)
+            outcome = spend(IcebergTarget(session, ref), at.commit_at, change, deadline=deadline)
         except Conflict as conflict:
             log.info("groups conflict", extra={"table": str(ref), "groups": conflict.reasons})
             conflicts |= conflict.reasons
@@ -121,9 +119,10 @@ def give_up(
     deadline_s: float = COMMIT_DEADLINE_S,
 ) -> SpentAtTable:
     """Spend the token without a change, and delete nothing yet."""
-    return spend_by_abort(
-        session, ref, at.commit_at, clock=clock, deadline_s=deadline_s, aborts_kept=ABORTS_KEPT
-    )
+    commit_at = at.commit_at
+    change = abort_change(commit_at, aborts_kept=ABORTS_KEPT)
+    deadline = deadline_of(commit_at.epoch_at, deadline_s, clock=clock)
+    return spend(IcebergTarget(session, ref), commit_at, change, deadline=deadline).spent
 
 
 def discard(session: SparkSession, ref: TableRef, at: ProcessAt) -> int:

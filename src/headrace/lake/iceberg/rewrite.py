@@ -19,10 +19,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import HeadraceError, Refused
-from headrace.lake.iceberg.catalogs import TableRef, load_table
+from headrace.lake.catalog import TableRef
+from headrace.lake.iceberg.catalogs import load_table
 from headrace.lake.iceberg.file_records import Inputs, Rewritten, file_record, tasks_of
 from headrace.lake.iceberg.token import ProcessAt
-from headrace.spark.jvm import active, singleton
+from headrace.spark.jvm_bridge import active, singleton
 
 BINS_PER_JOB_MAX = 64
 ROLL_SLACK = 1.5  # a bin may come out larger than the target; better so than a tiny second file

@@ -13,14 +13,12 @@ from pydantic import BaseModel, ConfigDict, JsonValue
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from headrace.errors import Refused, TokenSpent
-from headrace.lake.iceberg.catalogs import TableRef, exists
-from headrace.lake.iceberg.commit import TableChange, TableCommit, spend
+from headrace.errors import Refused
+from headrace.lake.iceberg.catalogs import TableRef
+from headrace.lake.iceberg.commit import TableChange
 from headrace.lake.iceberg.creation import TableDefinition, iceberg_schema, spec_of
-from headrace.lake.iceberg.token import TableCommitAt
-from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, SpentBy
-from headrace.seams import seam
-from headrace.spark.jvm import JAVA_ERRORS, java_message, jvm, refused_or_unavailable
+from headrace.model.jobs.epoch import SpentBy
+from headrace.spark.jvm_bridge import JAVA_ERRORS, java_message, jvm, refused_or_unavailable
 
 
 class TableOpening(BaseModel):
@@ -36,31 +34,16 @@ class TableOpening(BaseModel):
     recreate: bool = False
 
 
-def open_table(
-    session: SparkSession,
-    ref: TableRef,
-    opening: TableOpening,
-    wanted: TableDefinition,
-    at: TableCommitAt,
-    *,
-    deadline_s: float = COMMIT_DEADLINE_S,
-) -> TableCommit | None:
-    """Carry out the save modes, exactly once. Raises `TokenSpent` when an abort was first. None:
-    there is no table and so nothing to do; the commit of the first rows creates it."""
-    seam("before sink open")
-    if opening.uuid is None and not exists(session, ref):
-        seam("sink opened")
-        return None
+def opening_change(
+    session: SparkSession, ref: TableRef, opening: TableOpening, wanted: TableDefinition
+) -> TableChange:
+    """Carry out the save modes. A table that did not exist when it was looked at, and still does
+    not, has nothing to be opened: the commit of the first rows creates it."""
 
     def begin(table: Any, transaction: Any) -> Any:
         return _begin(session, ref, opening, wanted, table, transaction)
 
-    change = TableChange(SpentBy.DATA, opening.execution, begin)
-    outcome = spend(session, ref, at, change, deadline_s=deadline_s)
-    seam("sink opened")
-    if outcome.spent.by is SpentBy.ABORT:
-        raise TokenSpent(at.token, str(ref))
-    return outcome
+    return TableChange(SpentBy.DATA, opening.execution, begin)
 
 
 def columns_of_opening(opening: TableOpening) -> StructType:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
 from urllib.parse import quote
@@ -20,14 +19,8 @@ from urllib.parse import quote
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import Refused
-from headrace.lake.iceberg.catalogs import (
-    OnProgress,
-    TableRef,
-    columns_of,
-    ignore_progress,
-    load_table,
-    metadata_of,
-)
+from headrace.lake.catalog import OnProgress, TableRef, ignore_progress
+from headrace.lake.iceberg.catalogs import columns_of, load_table, metadata_of
 from headrace.lake.iceberg.file_records import (
     DeleteKey,
     Page,
@@ -36,8 +29,9 @@ from headrace.lake.iceberg.file_records import (
     pages,
     references,
 )
+from headrace.lake.table_format import Probe
 from headrace.model.tables.files import DataFile, DeleteFile, DeleteKind, Partition, TableFiles
-from headrace.spark.jvm import JAVA_ERRORS, java_message, jvm
+from headrace.spark.jvm_bridge import JAVA_ERRORS, java_message, jvm
 
 FILES_MAX = 2_000_000  # in one scan: about 1 GB of small values
 UNSORTED = 0  # the id of the sort order that sorts nothing
@@ -49,25 +43,6 @@ _MONTHS = 12
 _HOURS = 24
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097  # the calendar's cycle; Python's dates end with 9999
 _NULL_TEXT = "%6Eull"  # the text `null`, which Iceberg's own path does not tell from no value
-
-
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """What a table's metadata says, without a scan. A count is None where no writer reported it."""
-
-    uuid: str
-    pointer: str  # the metadata file; as long as it is the same, nothing has changed
-    format_version: int
-    snapshot: int | None
-    sequence: int
-    committed_at_ms: int | None
-    files: int | None
-    bytes: int | None
-    rows: int | None
-    position_deletes: int | None  # rows
-    equality_deletes: int | None  # rows
-    delete_files: int | None
-    properties: Mapping[str, str]
 
 
 def probe(session: SparkSession, ref: TableRef) -> Probe:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 
 from headrace.errors import Refused
 from headrace.lake.iceberg.catalogs import metadata_of
-from headrace.spark.jvm import jvm, string_map
+from headrace.spark.jvm_bridge import jvm, string_map
 
 APPEND = "append"
 OVERWRITE = "overwrite"

@@ -18,11 +18,12 @@ from pydantic import BaseModel, ConfigDict
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import Refused
-from headrace.lake.iceberg.catalogs import TableRef, load_table
+from headrace.lake.catalog import TableRef
+from headrace.lake.iceberg.catalogs import load_table
 from headrace.lake.iceberg.creation import Creation
 from headrace.lake.iceberg.token import TableCommitAt
 from headrace.seams import seam
-from headrace.spark.jvm import active, get_each, jvm, singleton
+from headrace.spark.jvm_bridge import active, get_each, jvm, singleton
 
 _TABLE_CACHE = "org.apache.iceberg.spark.SparkTableCache"
 _COORDINATOR = "org.apache.iceberg.spark.FileRewriteCoordinator"

@@ -1,14 +1,17 @@
-"""Delete what was staged: by `abort`, by `sweep` after a commit, by `forget` at the end of a job.
+"""Delete what was staged for a table, and remove the marks of an ended job.
 
 A staged file is deleted only when its token is spent and no snapshot refers to it (E6). Deleted
 earlier, it could still be committed by a process that was paused, and would leave a table that
-nobody can read.
+nobody can read. Committed files lie in the same folders as leftovers, so a folder is deleted only
+when its token is spent and no snapshot refers to a file in it.
 
-`forget` leaves nothing of an ended job at a table but its rows. It deletes staged files first and
-marks last, since only marks show that a token is spent. Committed files lie in the same folders as
-leftovers, so a folder is deleted only when its token is spent and no snapshot refers to a file in
-it (E6). Marks are removed by a compare-and-swap of the table's metadata: when a restored run of the
-job raises the mark at this moment, the mark stays.
+An abort says nothing about files. Where the mark was forgotten and the snapshot that names it is
+expired, the token of a committed epoch looks unspent and can be spent by an abort. So what
+snapshots refer to is asked after an abort, too, and not before it: a paused process may commit
+until then.
+
+Marks are removed by a compare-and-swap of the table's metadata: when a restored run of the job
+raises the mark at this moment, the mark stays.
 """
 
 from __future__ import annotations
@@ -26,22 +29,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from headrace.errors import Refused, Unavailable
-from headrace.lake.iceberg.catalogs import (
-    TableMissing,
-    TableRef,
-    load_table,
-    local_path,
-    metadata_of,
-)
-from headrace.lake.iceberg.commit import look, spend_by_abort
+from headrace.lake.iceberg.catalogs import TableRef, local_path, metadata_of
 from headrace.lake.iceberg.creation import has_namespace, location_to_be
 from headrace.lake.iceberg.snapshots import all_data_files
-from headrace.lake.iceberg.stage import StagedFilesHandle
 from headrace.lake.iceberg.token import COMMIT, SpentAtTable, TableCommitAt, find_spent
-from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, SpentBy
+from headrace.model.jobs.epoch import SpentBy
 from headrace.seams import seam
 from headrace.spark.filesystem import NOTHING_TO_PRUNE
-from headrace.spark.jvm import JAVA_ERRORS, java_classes, java_message, jvm
+from headrace.spark.jvm_bridge import JAVA_ERRORS, java_classes, java_message, jvm
 
 log = logging.getLogger(__name__)
 
@@ -55,75 +50,172 @@ _MAY_HAVE_LANDED = frozenset({"CommitFailedException", "CommitStateUnknownExcept
 _REST_OPERATIONS = "org.apache.iceberg.rest.RESTTableOperations"
 
 
-def abort(
+@dataclass(frozen=True, slots=True)
+class StagedEpoch:
+    """What lies in the staging folder of one epoch."""
+
+    at: TableCommitAt
+    executions: frozenset[str]  # by the names of their folders
+    spent: SpentAtTable | None
+    referenced: frozenset[str]  # those of them in which some snapshot has a file, where that counts
+
+    @property
+    def committed_folder(self) -> str | None:
+        """The folder of the execution whose files the table took; None when the snapshot that says
+        so is gone, or the token is unspent, or an abort spent it."""
+        if self.spent is None or self.spent.by is SpentBy.ABORT or self.spent.execution is None:
+            return None
+        return quote(self.spent.execution, safe="")
+
+    @property
+    def unreferenced(self) -> frozenset[str]:
+        """The folders of executions whose files the table did not take, as far as it tells."""
+        return self.executions - self.referenced - {self.committed_folder}
+
+
+def has_staged(session: SparkSession, table: Any, at: TableCommitAt) -> bool:
+    """Whether any execution has staged files for the epoch."""
+    if not lists_prefixes(session, table.io()):
+        return False
+    return bool(_executions(table.io(), at.epoch_folder(str(table.location()))))
+
+
+def delete_unreferenced(
     session: SparkSession,
     ref: TableRef,
+    table: Any,
     at: TableCommitAt,
+    spent: SpentAtTable,
     *,
-    deadline_s: float = COMMIT_DEADLINE_S,
-) -> SpentAtTable | None:
-    """Spend the token with no rows, then delete whatever was staged under it.
-
-    When data was first, nothing is deleted: the caller knows less than the table does (E7). None:
-    the table does not exist, so there is no token to spend. What was staged for it is deleted all
-    the same: only planned epochs are aborted, and only prepared ones are ever committed.
-    """
-    seam("before abort")
-    try:
-        spent = spend_by_abort(session, ref, at, deadline_s=deadline_s)
-    except TableMissing:
-        log.info("nothing to abort, no such table", extra={"table": str(ref)})
-        _delete_staged_for_missing(session, ref, at)
-        return None
-    seam("abort spent")
-    if spent.by is SpentBy.ABORT:
-        _delete_unreferenced(session, ref, at, spent, kept=None)
-    return spent
-
-
-def sweep(
-    session: SparkSession, ref: TableRef, handle: StagedFilesHandle | None, at: TableCommitAt
+    kept: str | None,
 ) -> None:
-    """Delete what other executions staged for an epoch whose token is spent."""
-    try:
-        spent = look(session, ref, at)
-    except TableMissing:
-        return  # no epoch had rows yet, or somebody dropped the table with its rows
-    if spent is None:
-        if handle is None or not _is_staged(session, ref, at):
-            # Either an epoch without rows, of which nothing was staged or committed. Or one whose
-            # mark was forgotten before its job was restored: only the table's own files are left.
-            return
-        raise Refused(f"{at.token} is not spent at {ref}; nothing was deleted")
-    seam("before sweep")
-    _delete_unreferenced(session, ref, at, spent, kept=handle.execution if handle else None)
-
-
-def forget(session: SparkSession, ref: TableRef, at: TableCommitAt) -> None:
-    """Delete what is left of every epoch up to `at.epoch`, then remove their marks.
-
-    An epoch that is staged and not spent was given up in the store: an abort spends its token
-    first.
-    """
-    try:
-        table = load_table(session, ref)
-    except TableMissing:
-        log.info("nothing to forget, no such table", extra={"table": str(ref)})
-        # Empty folders only: the files may belong to a table that was dropped without its files, in
-        # order to be registered again.
-        if (place := place_of_missing(session, ref)) is not None:
-            _prune(at, place[0], above=OWN_FOLDERS + SHARED_FOLDERS)
-        return
-    if lists_prefixes(session, table.io()):
-        folders = _deletable_folders(session, ref, table, at)
-        seam("before leftovers are deleted")
-        for folder in folders:
-            table.io().deletePrefix(folder)
-        _prune(at, str(table.location()))
-    else:
+    """Delete what was staged under a spent token: after an abort the folders of all executions that
+    no snapshot refers to, else of all but `kept` and the committed one. Nothing is deleted when the
+    snapshot that names the committed execution is expired."""
+    io, location = table.io(), str(table.location())
+    if not lists_prefixes(session, io):
         log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
-    seam("before marks are forgotten")
-    _forget_marks(session, ref, table, at)
+        return
+    folder = at.epoch_folder(location)
+    staged = _executions(io, folder)
+    if spent.by is SpentBy.ABORT:
+        keep = frozenset[str]()
+        if staged:
+            referenced = _referenced_folders(session, table, at.sink_folder(location))
+            keep = _executions_of_epoch(referenced, at.epoch)
+        if not keep:
+            io.deletePrefix(folder)
+            return
+    elif spent.execution is None:  # its snapshot is expired: nobody knows whose files it has
+        log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
+        return
+    else:
+        keep = frozenset(quote(name, safe="") for name in (kept, spent.execution) if name)
+    for execution in staged - keep:
+        io.deletePrefix(f"{folder}{execution}/")
+    prune_empty(folder)
+
+
+def delete_for_missing(session: SparkSession, ref: TableRef, at: TableCommitAt) -> None:
+    """Delete what was staged for a table that does not exist."""
+    place = place_of_missing(session, ref)
+    if place is None:
+        return
+    location, io = place
+    folder = at.epoch_folder(location)
+    if lists_prefixes(session, io):
+        io.deletePrefix(folder)
+        prune_empty(folder)
+
+
+def staged_epochs(session: SparkSession, table: Any, at: TableCommitAt) -> Sequence[StagedEpoch]:
+    """The staged epochs up to `at.epoch`, in order, each with what spent its token; none when the
+    file system can't be listed."""
+    if not lists_prefixes(session, table.io()):
+        return ()
+    # Read the table before its folders: a concurrent `forget` deletes in the other order.
+    metadata = metadata_of(session, table)
+    properties: Mapping[str, str] = metadata.get("properties", {})
+    tokens: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    snapshots: Sequence[Mapping[str, Any]] = metadata.get("snapshots", [])
+    for snapshot in snapshots:
+        tokens[str(snapshot.get("summary", {}).get(COMMIT, ""))].append(snapshot)
+    sink_folder = at.sink_folder(str(table.location()))
+    executions_by_epoch: defaultdict[int, set[str]] = defaultdict(set)
+    for inside in paths_inside(table.io(), sink_folder):
+        epoch, _, rest = inside.partition("/")
+        if epoch.isdecimal() and int(epoch) <= at.epoch:
+            executions_by_epoch[int(epoch)].add(rest.partition("/")[0])
+    staged: list[StagedEpoch] = []
+    for epoch, executions in sorted(executions_by_epoch.items()):
+        one = replace(at, epoch_at=replace(at.epoch_at, epoch=epoch))
+        spent = find_spent(one, properties=properties, snapshots=tokens.get(one.token, ()))
+        staged.append(StagedEpoch(one, frozenset(executions), spent, frozenset()))
+    if all(one.committed_folder for one in staged):
+        return staged
+    referenced = _referenced_folders(session, table, sink_folder)
+    return [
+        replace(one, referenced=_executions_of_epoch(referenced, one.at.epoch)) for one in staged
+    ]
+
+
+def delete_folders(
+    session: SparkSession,
+    ref: TableRef,
+    table: Any,
+    at: TableCommitAt,
+    staged: Sequence[StagedEpoch],
+) -> None:
+    """Delete the folders of executions that no snapshot refers to, of epochs that are spent; then
+    the empty folders of the sink."""
+    if not lists_prefixes(session, table.io()):
+        log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
+        return
+    location = str(table.location())
+    for one in staged:
+        folder = one.at.epoch_folder(location)
+        for execution in sorted(one.unreferenced) if one.spent is not None else ():
+            table.io().deletePrefix(f"{folder}{execution}/")
+    _prune(at, location)
+
+
+def prune_missing(session: SparkSession, ref: TableRef, at: TableCommitAt) -> None:
+    """Remove the empty folders of a job at a table that does not exist. No files: they may belong
+    to a table that was dropped without its files, in order to be registered again."""
+    log.info("nothing to forget, no such table", extra={"table": str(ref)})
+    if (place := place_of_missing(session, ref)) is not None:
+        _prune(at, place[0], above=OWN_FOLDERS + SHARED_FOLDERS)
+
+
+def forget_marks(session: SparkSession, ref: TableRef, table: Any, at: TableCommitAt) -> None:
+    """Remove the marks by compare-and-swap, with a limited number of tries."""
+    operations = table.operations()
+    reason = ""
+    for _ in range(FORGET_TRIES_MAX):
+        base = operations.refresh()
+        keys = _forgettable_keys(dict(base.properties()), at)
+        if not keys:
+            return
+        if _lacks_compare_and_swap(session, operations):
+            facts = {"table": str(ref), "marks": len(keys)}
+            log.warning("marks left, this catalog can't compare and swap them", extra=facts)
+            return
+        seam("marks read")
+        removed = jvm(session).org.apache.iceberg.TableMetadata.buildFrom(base)
+        removed = removed.removeProperties(_java_set(session, keys)).build()
+        try:
+            operations.commit(base, removed)
+        except JAVA_ERRORS as error:
+            if _MAY_HAVE_LANDED.isdisjoint(java_classes(error)):
+                raise
+            # The table changed meanwhile, or no answer came: read it again.
+            reason = java_message(error)
+        else:
+            return
+    raise Unavailable(
+        f"the marks of {at.token} could not be removed from {ref} in {FORGET_TRIES_MAX} tries; "
+        f"the last reason was: {reason}"
+    )
 
 
 def place_of_missing(session: SparkSession, ref: TableRef) -> tuple[str, Any] | None:
@@ -188,71 +280,6 @@ def prune_folder(path: Path) -> None:
             raise
 
 
-@dataclass(frozen=True, slots=True)
-class _StagedEpoch:
-    """What lies in the staging folder of one epoch."""
-
-    at: TableCommitAt
-    executions: frozenset[str]  # by the names of their folders
-    spent: SpentAtTable | None
-
-    @property
-    def committed_folder(self) -> str | None:
-        """The folder of the execution whose files the table took; None when the snapshot that says
-        so is gone, or the token is unspent."""
-        if self.spent is None or self.spent.execution is None:
-            return None
-        return quote(self.spent.execution, safe="")
-
-
-def _delete_staged_for_missing(session: SparkSession, ref: TableRef, at: TableCommitAt) -> None:
-    """Delete what was staged for a table that does not exist."""
-    place = place_of_missing(session, ref)
-    if place is None:
-        return
-    location, io = place
-    folder = at.epoch_folder(location)
-    if lists_prefixes(session, io):
-        io.deletePrefix(folder)
-        prune_empty(folder)
-
-
-def _is_staged(session: SparkSession, ref: TableRef, at: TableCommitAt) -> bool:
-    table = load_table(session, ref)
-    if not lists_prefixes(session, table.io()):
-        return False
-    return bool(_executions(table.io(), at.epoch_folder(str(table.location()))))
-
-
-def _delete_unreferenced(
-    session: SparkSession,
-    ref: TableRef,
-    at: TableCommitAt,
-    spent: SpentAtTable,
-    *,
-    kept: str | None,
-) -> None:
-    """Delete what was staged under a spent token: all of it after an abort, else the folders of all
-    executions but `kept` and the committed one. Nothing is deleted when the snapshot that names the
-    committed execution is expired."""
-    table = load_table(session, ref)
-    io = table.io()
-    if not lists_prefixes(session, io):
-        log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
-        return
-    folder = at.epoch_folder(str(table.location()))
-    if spent.by is SpentBy.ABORT:
-        io.deletePrefix(folder)
-        return
-    if spent.execution is None:  # its snapshot is expired: nobody knows whose files it has
-        log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
-        return
-    keep = {quote(name, safe="") for name in (kept, spent.execution) if name}
-    for execution in _executions(io, folder) - keep:
-        io.deletePrefix(f"{folder}{execution}/")
-    prune_empty(folder)
-
-
 def _executions(io: Any, folder: str) -> set[str]:
     """Names of the execution folders in which something is staged."""
     return {inside.partition("/")[0] for inside in paths_inside(io, folder)} - {""}
@@ -268,61 +295,6 @@ def _prune(at: TableCommitAt, location: str, *, above: int = OWN_FOLDERS) -> Non
             prune_empty(str(entry))
     for folder in (top, *list(top.parents)[:above]):
         prune_folder(folder)
-
-
-def _deletable_folders(
-    session: SparkSession, ref: TableRef, table: Any, at: TableCommitAt
-) -> list[str]:
-    """Folders of executions that no snapshot refers to. Every token must be spent before its folder
-    is deleted, so an unspent one is spent by an abort first."""
-    location = str(table.location())
-    staged = _staged_epochs(session, table, at)
-    undecided = [one for one in staged if one.committed_folder is None and not _is_aborted(one)]
-    referenced = (
-        _referenced_folders(session, table, at.sink_folder(location))
-        if undecided
-        else frozenset[str]()
-    )
-    folders: list[str] = []
-    for one in staged:
-        kept = _executions_of_epoch(referenced, one.at.epoch)
-        if one.spent is None and one.executions - kept:
-            log.info("given up and never aborted here", extra={"token": one.at.token})
-            one = replace(one, spent=spend_by_abort(session, ref, one.at))  # noqa: PLW2901
-            if not _is_aborted(one) and one.committed_folder is None:
-                continue  # data was first, and its snapshot is gone already: nobody knows whose
-        if one.committed_folder:
-            kept = frozenset({one.committed_folder})
-        deletable = one.executions if _is_aborted(one) else one.executions - kept
-        folder = one.at.epoch_folder(location)
-        folders += [f"{folder}{execution}/" for execution in sorted(deletable)]
-    return folders
-
-
-def _staged_epochs(session: SparkSession, table: Any, at: TableCommitAt) -> list[_StagedEpoch]:
-    """The staged epochs up to `at.epoch`, in order, each with what spent its token."""
-    # Read the table before its folders: a concurrent `forget` deletes in the other order.
-    metadata = metadata_of(session, table)
-    properties: Mapping[str, str] = metadata.get("properties", {})
-    tokens: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    snapshots: Sequence[Mapping[str, Any]] = metadata.get("snapshots", [])
-    for snapshot in snapshots:
-        tokens[str(snapshot.get("summary", {}).get(COMMIT, ""))].append(snapshot)
-    executions_by_epoch: defaultdict[int, set[str]] = defaultdict(set)
-    for inside in paths_inside(table.io(), at.sink_folder(str(table.location()))):
-        epoch, _, rest = inside.partition("/")
-        if epoch.isdecimal() and int(epoch) <= at.epoch:
-            executions_by_epoch[int(epoch)].add(rest.partition("/")[0])
-    staged: list[_StagedEpoch] = []
-    for epoch, executions in sorted(executions_by_epoch.items()):
-        one = replace(at, epoch_at=replace(at.epoch_at, epoch=epoch))
-        spent = find_spent(one, properties=properties, snapshots=tokens.get(one.token, ()))
-        staged.append(_StagedEpoch(one, frozenset(executions), spent))
-    return staged
-
-
-def _is_aborted(one: _StagedEpoch) -> bool:
-    return one.spent is not None and one.spent.by is SpentBy.ABORT
 
 
 def _referenced_folders(session: SparkSession, table: Any, folder: str) -> frozenset[str]:
@@ -343,38 +315,6 @@ def _executions_of_epoch(referenced: frozenset[str], epoch: int) -> frozenset[st
     beginning = f"{epoch}/"
     return frozenset(
         folder.removeprefix(beginning) for folder in referenced if folder.startswith(beginning)
-    )
-
-
-def _forget_marks(session: SparkSession, ref: TableRef, table: Any, at: TableCommitAt) -> None:
-    """Remove the marks by compare-and-swap, with a limited number of tries."""
-    operations = table.operations()
-    reason = ""
-    for _ in range(FORGET_TRIES_MAX):
-        base = operations.refresh()
-        keys = _forgettable_keys(dict(base.properties()), at)
-        if not keys:
-            return
-        if _lacks_compare_and_swap(session, operations):
-            facts = {"table": str(ref), "marks": len(keys)}
-            log.warning("marks left, this catalog can't compare and swap them", extra=facts)
-            return
-        seam("marks read")
-        removed = jvm(session).org.apache.iceberg.TableMetadata.buildFrom(base)
-        removed = removed.removeProperties(_java_set(session, keys)).build()
-        try:
-            operations.commit(base, removed)
-        except JAVA_ERRORS as error:
-            if _MAY_HAVE_LANDED.isdisjoint(java_classes(error)):
-                raise
-            reason = java_message(
-                error
-            )  # the table changed meanwhile, or no answer came: read it again
-        else:
-            return
-    raise Unavailable(
-        f"the marks of {at.token} could not be removed from {ref} in {FORGET_TRIES_MAX} tries; "
-        f"the last reason was: {reason}"
     )
 
 

@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
+from headrace.exactly_once.target import Mark
 from headrace.model.jobs.epoch import CommitAt as EpochCommitAt
 from headrace.model.jobs.epoch import EpochAt, Moment, SpentBy
 
@@ -120,6 +121,10 @@ class SpentAtTable:
     execution: str | None
     summary: Mapping[str, str]
 
+    @property
+    def committer(self) -> str:
+        return self.summary.get(COMMITTER, "")
+
 
 def find_spent(
     at: TableCommitAt, *, properties: Mapping[str, str], snapshots: Sequence[Mapping[str, Any]]
@@ -137,14 +142,12 @@ def find_spent(
     return None
 
 
-def read_mark(at: TableCommitAt, properties: Mapping[str, str]) -> tuple[int, SpentBy] | None:
-    """The highest epoch spent by the pipeline and sink of `at`, and what spent it; None when none
-    is."""
+def read_mark(at: TableCommitAt, properties: Mapping[str, str]) -> Mark | None:
+    """The highest epoch spent by the pipeline and sink of `at`; None when none is."""
     epoch = int(properties.get(at.mark_key, NOTHING_SPENT))
     if epoch < 0:
         return None
-    aborted = f"{at.aborted_prefix}{epoch}" in properties
-    return epoch, SpentBy.ABORT if aborted else SpentBy.DATA
+    return Mark(epoch, aborted=f"{at.aborted_prefix}{epoch}" in properties)
 
 
 def holds_rows(at: TableCommitAt, properties: Mapping[str, str]) -> bool:

@@ -49,11 +49,6 @@ class Bin:
         """Whether the rewrite sorts rows that are not in the table's declared order yet."""
         return not all(file.sorted for file in self.files)
 
-    def cost(self, settings: OptimizingSettings) -> int:
-        """Bytes read and written, with Amoro's weights; opening a file counts as bytes, too."""
-        opened = settings.open_file_cost_bytes * (len(self.files) + len(self.deletes))
-        return 2 * self.bytes + self.delete_bytes + opened
-
 
 class Packer:
     """Packs the files of one partition into bins."""

@@ -160,7 +160,7 @@ def cost(measured: MeasuredPartition, settings: OptimizingSettings) -> int:
     """The cost of a partition as Amoro computes it, in bytes; it orders partitions.
 
     A delete-laden file counts a tenth, since Amoro rewrites only its deletes. What a plan of ours
-    really costs is the sum of its bins.
+    really reads and writes is in its `Gain`.
     """
     rewritten = measured.fragments.bytes + measured.rewrite.bytes + measured.undersized.bytes
     deletes = measured.position_deletes + measured.equality_deletes

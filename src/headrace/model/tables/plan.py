@@ -37,32 +37,17 @@ BUDGET_PER_THREAD_BYTES = 512 * 1024 * 1024  # Amoro's max-input-file-size-per-t
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a rewrite is predicted to change, and what it costs."""
+    """What a rewrite is predicted to change, and how much it reads for that. A wire format, too."""
 
     files_before: int
     files_after: int
-    applied: int  # pairs of a file and a delete that scans no longer merge
     deletes_removed: int  # delete files that no data file needs afterwards
     bytes_before: int  # data and removed deletes
     bytes_after: int
     bytes_read: int
-    cost: int
-
-    @property
-    def files_saved(self) -> int:
-        return self.files_before - self.files_after
-
-    @property
-    def bytes_saved(self) -> int:
-        return self.bytes_before - self.bytes_after
-
-    def benefit(self, open_file_cost_bytes: int) -> float:
-        """Bytes that every scan is spared for each byte that the rewrite reads or writes.
-
-        Opening a file, or applying a delete to it, counts as `open_file_cost_bytes`.
-        """
-        opened = open_file_cost_bytes * (self.files_saved + self.applied)
-        return (opened + self.bytes_saved) / max(1, self.bytes_read + self.bytes_after)
+    # Bytes that every scan is spared for each byte that the rewrite reads or writes. Opening a
+    # file, or applying a delete to it, counts as `open_file_cost_bytes`.
+    benefit: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,15 +145,21 @@ def gain_of(
 ) -> Gain:
     """The gain of rewriting these bins; `removed` are the deletes that go with them."""
     dropped = sum(table.deletes[index].bytes for index in removed)
+    bytes_before = sum(each.bytes for each in bins) + dropped
+    bytes_after = sum(each.live_bytes for each in bins)
+    bytes_read = sum(each.read_bytes for each in bins)
+    files_before = sum(len(each.files) for each in bins)
+    files_after = sum(each.outputs for each in bins)
+    opened = files_before - files_after + sum(each.applied for each in bins)
+    spared = opened * settings.open_file_cost_bytes + bytes_before - bytes_after
     return Gain(
-        files_before=sum(len(each.files) for each in bins),
-        files_after=sum(each.outputs for each in bins),
-        applied=sum(each.applied for each in bins),
+        files_before=files_before,
+        files_after=files_after,
         deletes_removed=len(removed),
-        bytes_before=sum(each.bytes for each in bins) + dropped,
-        bytes_after=sum(each.live_bytes for each in bins),
-        bytes_read=sum(each.read_bytes for each in bins),
-        cost=sum(each.cost(settings) for each in bins),
+        bytes_before=bytes_before,
+        bytes_after=bytes_after,
+        bytes_read=bytes_read,
+        benefit=spared / max(1, bytes_read + bytes_after),
     )
 
 

@@ -145,9 +145,10 @@ class PreparedBatch:
             "postgresql": PreparedStatement(joined),
         }
 
-    def change(self, conn: Connection, rows: Sequence[Values]) -> None:
+    def change(self, conn: Connection, rows: Sequence[Values]) -> int:
+        """Run it, and return how many rows it changed."""
         values = {"said": rows, "keys": [row[self._name] for row in rows]}
-        self._forms[conn.dialect.name].change(conn, values)
+        return self._forms[conn.dialect.name].change(conn, values)
 
 
 def _rows_in_sqlite(types: Mapping[str, TypeEngine[Any]]) -> RowColumns:

@@ -200,6 +200,12 @@ def drop(conn: Connection, incarnation: str) -> None:
         _DELETE.change(conn, {"of": incarnation})
 
 
+def raw_spec(conn: Connection, incarnation: str) -> Mapping[str, Any]:
+    """What the job's targets are, as it is stored."""
+    spec, _ = _SPEC_AND_SECRETS.row(conn, {"of": incarnation}) or (None, None)
+    return spec or {}
+
+
 def spec_and_secrets_of(
     conn: Connection, incarnation: str
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -16,13 +16,13 @@ judged by. It locks the rows with the marks before it reads anything, and leaves
 locked by somebody else: whoever changes a job at this moment either has committed, and is read; or
 has not, and its mark comes after.
 
-A job that waits for a time is due at a time of the leader's clock (`clock_shift` moves it). All
+A job that waits for a time is due at a time of the leader's clock (`due_time_shift` moves it). All
 others have none, and are in no index that a pass reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import (
@@ -56,7 +56,7 @@ from headrace.store.jobs.jobs import (
 from headrace.store.jobs.schema import MOVED_PIPELINE, OPEN_JOB, TIMED_JOB, jobs, pipelines
 
 DueAt = tuple[int, str]  # when a job is due, and its id: the order of those that are
-FIRST: DueAt = (-1, "")
+FIRST: DueAt = (1, "")  # of those that are due at a time; 0 is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +76,12 @@ class QuietJob:
     due_at_ms: int | None
 
 
+_FRESH = PreparedStatement(
+    select(jobs.c.id, jobs.c.wanted_cancel)
+    .where(TIMED_JOB, jobs.c.due_at_ms == 0, jobs.c.id > bindparam("after"))
+    .order_by(jobs.c.id)
+    .limit(bindparam("most"))
+)
 _DUE = PreparedStatement(
     select(jobs.c.due_at_ms, jobs.c.id)
     .where(
@@ -151,8 +157,14 @@ _TIMES = PreparedBatch(_time, key=jobs.c.id, job=Text(), at_ms=BigInteger())
 _UNMOVED = PreparedBatch(_unmoved, key=pipelines.c.job_id, job=Text(), place=Integer())
 
 
+def fresh(conn: Connection, *, after: str = "", most: int) -> Mapping[str, bool]:
+    """Jobs whose own row is marked, in pages, and whether each is to be canceled."""
+    rows = _FRESH.rows(conn, {"after": after, "most": most})
+    return {job_id: bool(wanted_cancel) for job_id, wanted_cancel in rows}
+
+
 def due(conn: Connection, *, now_ms: int, after: DueAt = FIRST, most: int) -> Sequence[DueAt]:
-    """Jobs that are due by their own row, the longest due first, in pages."""
+    """Jobs whose time has come, the longest due first, in pages."""
     values = {"now_ms": now_ms, "after_ms": after[0], "after": after[1], "most": most}
     return [(at_ms, job_id) for at_ms, job_id in _DUE.rows(conn, values)]
 
@@ -163,8 +175,11 @@ def moved(conn: Connection, *, after: str = "", most: int) -> Sequence[str]:
     return list(dict.fromkeys(job_id for (job_id,) in rows))
 
 
-def any_due(conn: Connection, *, now_ms: int) -> bool:
-    return bool(moved(conn, most=1) or due(conn, now_ms=now_ms, most=1))
+def marked(conn: Connection, *, now_ms: int, most: int) -> Iterator[str]:
+    """Jobs that are marked or whose time has come, of each kind the first ones, in no order."""
+    yield from fresh(conn, most=most)
+    yield from moved(conn, most=most)
+    yield from (job_id for _, job_id in due(conn, now_ms=now_ms, most=most))
 
 
 def lock(conn: Connection, ids: Collection[str]) -> Sequence[LookedAt]:

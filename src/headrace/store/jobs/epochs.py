@@ -37,7 +37,7 @@ from headrace.model.jobs.epoch import (
     EpochStatus,
 )
 from headrace.store.core.engine import insert_new
-from headrace.store.core.prepared_statements import PreparedStatement
+from headrace.store.core.prepared_statements import PreparedStatement, one_of
 from headrace.store.core.schema import may_become
 from headrace.store.jobs.schema import epochs, ready_sources
 
@@ -54,6 +54,14 @@ class Epoch:
     execution: str  # the one that was last granted its plan; then prepared, then completed it
     lost_on: Mapping[str, str]  # the cause, by worker that was lost while it ran there
     read: Mapping[str, int] | None = None  # rows by source name; None: they were not counted
+
+
+@dataclass(frozen=True, slots=True)
+class EpochBrief:
+    """An epoch that is planned or prepared, without what it holds."""
+
+    epoch: int
+    status: EpochStatus
 
 
 _EPOCH = (
@@ -74,6 +82,11 @@ _AT = (
 _GET = PreparedStatement(select(*_EPOCH).where(*_AT).with_for_update())
 _IS_OPEN = or_(*(epochs.c.status == status for status in sorted(OPEN)))
 _OPEN = PreparedStatement(select(*_EPOCH).where(*_AT[:2], _IS_OPEN).order_by(epochs.c.epoch))
+_OPEN_OF_ALL = PreparedStatement(
+    select(epochs.c.incarnation, epochs.c.pipeline, epochs.c.epoch, epochs.c.status)
+    .where(one_of(epochs.c.incarnation, "incarnations"), _IS_OPEN)
+    .order_by(epochs.c.incarnation, epochs.c.pipeline, epochs.c.epoch)
+)
 
 
 def _to_epoch(row: tuple[Any, ...]) -> Epoch:
@@ -101,6 +114,19 @@ def all_open(conn: Connection, incarnation: str, pipeline: int) -> Sequence[Epoc
     """The epochs of a pipeline that are planned or prepared, in their order."""
     values = {"incarnation_at": incarnation, "pipeline_at": pipeline}
     return [_to_epoch(row) for row in _OPEN.rows(conn, values)]
+
+
+def open_of_all(
+    conn: Connection, incarnations: Collection[str]
+) -> Mapping[tuple[str, int], Sequence[EpochBrief]]:
+    """The same of all pipelines of many jobs, by incarnation and pipeline; those without any are
+    left out."""
+    found: dict[tuple[str, int], list[EpochBrief]] = {}
+    asked = {"incarnations": sorted(incarnations)}
+    for incarnation, pipeline, epoch, status in _OPEN_OF_ALL.rows(conn, asked):
+        each = EpochBrief(epoch, EpochStatus(status))
+        found.setdefault((incarnation, pipeline), []).append(each)
+    return found
 
 
 _HIGHEST = PreparedStatement(select(func.max(epochs.c.epoch)).where(*_AT[:2]))

@@ -25,6 +25,7 @@ from sqlalchemy import (
 )
 
 from headrace.errors import Refused
+from headrace.model.jobs.needs import needs_of
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import (
     JOB_ENDED,
@@ -214,7 +215,7 @@ def insert_job(
         submission_key=submission_key,
         name=spec.name,
         group_name=group,
-        spec=spec.model_dump(mode="json", exclude={"secrets"}),
+        **stored_spec(spec),
         status=JobStatus.CREATED,
         created_at_ms=now_ms,
         queue_number=next_place(group),
@@ -226,6 +227,12 @@ def insert_job(
     )
     put_secrets(conn, job_id, incarnation, spec.secrets)
     return True
+
+
+def stored_spec(spec: JobSpec) -> dict[str, Any]:
+    """The columns that follow from the spec of a job alone."""
+    stored = spec.model_dump(mode="json", exclude={"secrets"})
+    return {"spec": stored, "needs": needs_of(stored)}
 
 
 def _new_pipeline(job_id: str, number: int, opening: Collection[int]) -> dict[str, Any]:
@@ -241,10 +248,10 @@ def want_cancel(conn: Connection, job_id: str) -> bool:
     return conn.execute(wanted).rowcount == 1
 
 
-def want_savepoint(conn: Connection, job_id: str) -> None:
-    """Ask for the end of a job with a savepoint."""
-    wanted = update(jobs).where(jobs.c.id == job_id, OPEN_JOB)
-    conn.execute(wanted.values(wanted_savepoint=1, **DUE))
+def want_savepoint(conn: Connection, job_id: str) -> bool:
+    """Ask for the end of a job with a savepoint. False: there is no such job, or it has ended."""
+    wanted = update(jobs).where(jobs.c.id == job_id, OPEN_JOB).values(wanted_savepoint=1, **DUE)
+    return conn.execute(wanted).rowcount == 1
 
 
 _OPEN_IDS = PreparedStatement(

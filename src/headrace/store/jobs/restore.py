@@ -20,7 +20,7 @@ from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus, PipelineStatus, check_restorable
 from headrace.store.core.engine import insert_new
 from headrace.store.core.prepared_statements import PreparedStatement
-from headrace.store.jobs.jobs import DUE, JOB_COLUMNS, Job, put_secrets, to_job
+from headrace.store.jobs.jobs import DUE, JOB_COLUMNS, Job, put_secrets, stored_spec, to_job
 from headrace.store.jobs.queue import next_place
 from headrace.store.jobs.schema import job_secrets, jobs, pipelines
 from headrace.store.tasks.schema import tasks
@@ -108,7 +108,7 @@ def begin_again(
             run=job.run + 1,
             name=spec.name,
             group_name=group,
-            spec=spec.model_dump(mode="json", exclude={"secrets"}),
+            **stored_spec(spec),
             status=JobStatus.CREATED,
             waits_for=None,
             error=None,

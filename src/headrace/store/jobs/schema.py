@@ -47,6 +47,9 @@ jobs = Table(
     Column("log_number", BigInteger, nullable=False, server_default=text("0")),
     # When a pass looks at it next; 0: at once. NULL: once somebody marks it (`due_jobs`).
     Column("due_at_ms", BigInteger, server_default=text("0")),
+    # The plug-ins that its workers must have (`model/jobs/needs`); NULL: an older program accepted
+    # it, which knew none but what came with protocol 4.
+    Column("needs", Text),
     CheckConstraint(f"status IN {quoted_list(JobStatus)}", name="status"),
     CheckConstraint(
         f"(ended_at_ms IS NULL) = (status NOT IN {quoted_list(JOB_ENDED)})",

@@ -4,7 +4,7 @@ A *move* changes the status. It names the row that it was decided by and is chec
 of model/tables/status.py: a step that these do not have is refused (S1). When the status is no
 longer the one that the caller saw, the move changes nothing and says so: of two concurrent
 decisions only one takes effect. No move here takes a table out of a running process; what a restart
-does instead is in `recovery.py` (T8).
+does instead is in `table_reset.py` (T8).
 
 All other writes leave the status alone.
 """

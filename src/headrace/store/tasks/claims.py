@@ -20,6 +20,7 @@ from sqlalchemy import (
     Update,
     bindparam,
     func,
+    not_,
     or_,
     select,
     update,
@@ -68,28 +69,64 @@ def is_due(now_ms: Any) -> ColumnElement[bool]:
     return or_(tasks.c.not_before_ms <= now_ms, begin_ms > now_ms)
 
 
-_CLAIMABLE = PreparedStatement(
-    select(*COLUMNS)
-    .where(
-        PLANNED_TASK,
-        tasks.c.group_name == bindparam("group"),
-        tasks.c.lane == bindparam("lane"),
-        is_due(bindparam("now_ms")),
-        tasks.c.stop == 0,
-        tasks.c.granted == 1,
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The tasks that a worker is not given, because it can't run them."""
+
+    kinds: frozenset[str] = frozenset()
+    tasks: frozenset[str] = frozenset()  # ids
+    needs: frozenset[str] = frozenset()  # of tasks for which it lacks a plug-in
+
+    @property
+    def count(self) -> int:
+        return len(self.kinds) + len(self.tasks) + len(self.needs)
+
+
+NONE_LEFT_OUT = LeftOut()
+
+
+def _claimable(*further: ColumnElement[bool]) -> PreparedStatement:
+    return PreparedStatement(
+        select(*COLUMNS)
+        .where(
+            PLANNED_TASK,
+            tasks.c.group_name == bindparam("group"),
+            tasks.c.lane == bindparam("lane"),
+            is_due(bindparam("now_ms")),
+            tasks.c.stop == 0,
+            tasks.c.granted == 1,
+            *further,
+        )
+        .order_by(tasks.c.id)
+        .limit(bindparam("most"))
+        .with_for_update(skip_locked=True)
     )
-    .order_by(tasks.c.id)
-    .limit(bindparam("most"))
-    .with_for_update(skip_locked=True)
+
+
+_CLAIMABLE = _claimable()
+_CLAIMABLE_BUT = _claimable(
+    not_(one_of(tasks.c.kind, "but_kinds")),
+    not_(one_of(tasks.c.id, "but_tasks")),
+    or_(tasks.c.needs.is_(None), not_(one_of(tasks.c.needs, "but_needs"))),
 )
 
 
 def claimable(
-    conn: Connection, *, group: str, lane: Lane, now_ms: int, most: int
+    conn: Connection,
+    *,
+    group: str,
+    lane: Lane,
+    now_ms: int,
+    most: int,
+    but: LeftOut = NONE_LEFT_OUT,
 ) -> Sequence[Task]:
     """Tasks that may be assigned now, locked; those that others have locked are skipped."""
-    values = {"group": group, "lane": lane, "now_ms": now_ms, "most": most}
-    return [to_task(row) for row in _CLAIMABLE.rows(conn, values)]
+    values: dict[str, Any] = {"group": group, "lane": lane, "now_ms": now_ms, "most": most}
+    if but == NONE_LEFT_OUT:
+        return [to_task(row) for row in _CLAIMABLE.rows(conn, values)]
+    values |= {"but_kinds": sorted(but.kinds), "but_tasks": sorted(but.tasks)}
+    values["but_needs"] = sorted(but.needs)
+    return [to_task(row) for row in _CLAIMABLE_BUT.rows(conn, values)]
 
 
 def _assign(row: RowColumns) -> Update:

@@ -59,6 +59,8 @@ tasks = Table(
     Column("log_number", BigInteger, nullable=False, server_default=text("0")),
     # Its worker is to end it with a savepoint.
     Column("savepoint", Integer, nullable=False, server_default=text("0")),
+    # The plug-ins that its worker must have (`model/jobs/needs`); NULL: none but what came with 4.
+    Column("needs", Text),
     CheckConstraint(f"status IN {quoted_list(TaskStatus)}", name="status"),
     CheckConstraint(f"lane IN {quoted_list(Lane)}", name="lane"),
     CheckConstraint(f"kind IN {quoted_list(TaskKind)}", name="kind"),
@@ -100,6 +102,12 @@ workers = Table(
     Column("memory_mb", Integer, nullable=False, server_default=text("0")),
     # Since when it drains, and is given no more tasks; 0: it does not drain.
     Column("drain_since_ms", BigInteger, nullable=False, server_default=text("0")),
+    # The version of the protocol that it speaks. An older coordinator registers only those of 4.
+    Column("protocol", Integer, nullable=False, server_default=text("4")),
+    # The plug-ins that it has, as JSON, and a digest of that text: the hot path reads only the
+    # digest. NULL: it did not say, and has those that came with protocol 4.
+    Column("plugins", Text),
+    Column("plugins_digest", Text),
     Index("ix_workers_group_name", "group_name"),
     Index("ix_workers_resource_id", "resource_id"),
 )

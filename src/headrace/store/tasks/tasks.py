@@ -77,6 +77,7 @@ class Task:
     number: int | None = None
     losses: int = 0  # workers of a pipeline lost in a row, since an epoch was last completed
     failure_cause: FailureCause | None = None  # of the attempt that failed last
+    needs: str | None = None  # plug-ins that its worker must have (`model/jobs/needs`)
 
     @property
     def claim(self) -> Claim:
@@ -100,7 +101,7 @@ NO_TABLE = OfTable()
 _READ = (
     *("id", "kind", "lane", "group_name", "job_id", "pipeline", "payload", "status", "attempt"),
     *("failures", "stop", "savepoint", "worker_id", "assigned_term", "assigned_number", "error"),
-    *("table_id", "process_id", "number", "losses", "failure_cause"),
+    *("table_id", "process_id", "number", "losses", "failure_cause", "needs"),
 )
 COLUMNS = tuple(tasks.c[name] for name in _READ)
 
@@ -109,7 +110,7 @@ def to_task(row: tuple[Any, ...]) -> Task:
     """The task of a row of COLUMNS."""
     task_id, kind, lane, group, job_id, pipeline, payload, status, *rest = row
     attempt, failures, stop, savepoint, worker_id, term, answer, error, *rest = rest
-    *of_table, losses, cause = rest
+    *of_table, losses, cause, needs = rest
     return Task(
         task_id,
         TaskKind(kind),
@@ -129,6 +130,7 @@ def to_task(row: tuple[Any, ...]) -> Task:
         *of_table,
         losses=losses,
         failure_cause=None if cause is None else FailureCause(cause),
+        needs=needs,
     )
 
 
@@ -162,6 +164,7 @@ _PLAN = PreparedStatement(
         process_id=bindparam("process_id"),
         number=bindparam("number"),
         granted=bindparam("granted"),
+        needs=bindparam("needs"),
     )
 )
 
@@ -178,6 +181,7 @@ def plan(
     job_id: str | None = None,
     pipeline: int | None = None,
     of: OfTable = NO_TABLE,
+    needs: str | None = None,
 ) -> None:
     """Add a task that nobody holds yet."""
     _PLAN.change(
@@ -195,6 +199,7 @@ def plan(
             "process_id": of.process_id,
             "number": of.number,
             "granted": int(of.granted),
+            "needs": needs,
         },
     )
 
@@ -284,16 +289,17 @@ class TaskEnd:
     cause: FailureCause | None = None
 
 
-def finish(conn: Connection, ends: Sequence[TaskEnd], *, now_ms: int) -> None:
-    """Record how attempts ended. An attempt that is no longer the current one changes nothing,
-    and of two ends of one attempt the first counts. Raises IllegalTransition for what is no end."""
+def finish(conn: Connection, ends: Sequence[TaskEnd], *, now_ms: int) -> int:
+    """Record how attempts ended; returns how many of them did so by this. An attempt that is no
+    longer the current one changes nothing, and of two ends of one attempt the first counts. Raises
+    IllegalTransition for what is no end."""
     first: dict[Claim, TaskEnd] = {}
     for end in ends:
         if end.status not in ENDED:
             held = " or ".join(sorted(ASSIGNED))
             raise IllegalTransition("attempt", end.claim.execution, held, end.status)
         first.setdefault(end.claim, end)
-    _FINISH.change(
+    return _FINISH.change(
         conn,
         [
             {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
 from headrace.model.task import Lane
+from headrace.protocol.messages import PROTOCOL_VERSION
 from headrace.store.core.prepared_statements import PreparedStatement, one_of
 from headrace.store.tasks.schema import workers
 
@@ -30,6 +31,8 @@ class Worker:
     launch: int = 0
     memory_mb: int = 0
     drain_since_ms: int = 0  # since when it is given no more tasks; 0: it does not drain
+    protocol: int = PROTOCOL_VERSION  # the version that it speaks
+    plugins_digest: str | None = None  # names what `plugins_of` gives; None: what came with 4
 
     def capacity(self, lane: Lane) -> int:
         """How many tasks it may hold in a lane; a worker that drains gets no more."""
@@ -38,13 +41,30 @@ class Worker:
         return self.slots if lane is Lane.SLOT else self.control_slots
 
 
+# The fields of a Worker, in their order. The list of plug-ins is long, and rarely needed.
+_COLUMNS = tuple(column for column in workers.c if column.name != "plugins")
 _REGISTERED = PreparedStatement(select(workers.c.id).where(workers.c.id == bindparam("id")))
 _REGISTER = PreparedStatement(
     insert(workers).values({name: bindparam(name) for name in workers.c.keys()})  # noqa: SIM118
 )
-_ALL = PreparedStatement(select(workers).order_by(workers.c.id))
+_ALL = PreparedStatement(select(*_COLUMNS).order_by(workers.c.id))
 _LOCK = PreparedStatement(
-    select(workers).where(one_of(workers.c.id, "ids")).order_by(workers.c.id).with_for_update()
+    select(*_COLUMNS).where(one_of(workers.c.id, "ids")).order_by(workers.c.id).with_for_update()
+)
+# What a worker that is known may say anew of itself.
+_INTRODUCED = ("version", "protocol", "plugins", "plugins_digest")
+_INTRODUCE = PreparedStatement(
+    update(workers)
+    .where(workers.c.id == bindparam("worker"))
+    .values({name: bindparam(f"new_{name}") for name in _INTRODUCED})
+)
+_PROTOCOL = PreparedStatement(
+    update(workers)
+    .where(workers.c.id == bindparam("worker"))
+    .values(protocol=bindparam("new_protocol"))
+)
+_PLUGINS = PreparedStatement(
+    select(workers.c.plugins).where(workers.c.plugins_digest == bindparam("digest")).limit(1)
 )
 _UNREGISTER = PreparedStatement(delete(workers).where(workers.c.id == bindparam("id")))
 _SEEN = PreparedStatement(
@@ -58,9 +78,14 @@ _SLOTS = PreparedStatement(
 )
 
 
-def register(conn: Connection, worker: Worker) -> None:
-    """Add a worker. It is idempotent: a second call for the same process changes nothing."""
-    if not is_registered(conn, worker.id):
+def register(conn: Connection, worker: Worker, plugins: str | None = None) -> None:
+    """Add a worker. A second call for the same process changes only what it says of itself in a
+    newer version of the protocol. `plugins`: the text that its digest is of."""
+    if is_registered(conn, worker.id):
+        said = (worker.version, worker.protocol, plugins, worker.plugins_digest)
+        values = {f"new_{name}": value for name, value in zip(_INTRODUCED, said, strict=True)}
+        _INTRODUCE.change(conn, {"worker": worker.id, **values})
+    else:
         _REGISTER.change(
             conn,
             {
@@ -78,8 +103,16 @@ def register(conn: Connection, worker: Worker) -> None:
                 "launch": worker.launch,
                 "memory_mb": worker.memory_mb,
                 "drain_since_ms": worker.drain_since_ms,
+                "protocol": worker.protocol,
+                "plugins": plugins,
+                "plugins_digest": worker.plugins_digest,
             },
         )
+
+
+def note_protocol(conn: Connection, worker_id: str, protocol: int) -> None:
+    """Record the version that a worker speaks from now on."""
+    _PROTOCOL.change(conn, {"worker": worker_id, "new_protocol": protocol})
 
 
 def lock(conn: Connection, ids: Collection[str]) -> Mapping[str, Worker]:
@@ -92,14 +125,20 @@ def unregister(conn: Connection, worker_id: str) -> bool:
     return _UNREGISTER.change(conn, {"id": worker_id}) == 1
 
 
+def plugins_of(conn: Connection, digest: str) -> str | None:
+    """The text that this is a digest of; None: no worker that registered it is left."""
+    row = _PLUGINS.rows(conn, {"digest": digest})
+    return row[0][0] if row else None
+
+
 def of_group(conn: Connection, group: str) -> Sequence[Worker]:
-    query = select(workers).where(workers.c.group_name == group).order_by(workers.c.id)
+    query = select(*_COLUMNS).where(workers.c.group_name == group).order_by(workers.c.id)
     return [Worker(*row) for row in conn.execute(query)]
 
 
 def of_resource(conn: Connection, resource_id: str) -> Worker | None:
     """The worker that registered for the latest launch of the resource, if there is one."""
-    query = select(workers).where(workers.c.resource_id == resource_id).order_by(workers.c.launch)
+    query = select(*_COLUMNS).where(workers.c.resource_id == resource_id).order_by(workers.c.launch)
     rows = conn.execute(query).all()
     return Worker(*rows[-1]) if rows else None
 

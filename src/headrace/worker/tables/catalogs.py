@@ -1,65 +1,37 @@
-"""How a worker opens a catalog, lists its tables, and explains errors of the catalog.
+"""How a worker lists the tables of a catalog, and explains errors of the catalog.
 
 A task that fails must say whose fault it is: an unavailable catalog is no table's, and a table with
 broken metadata is not the catalog's. So after an error the catalog is asked something else, to see
 whether it answers at all (`trouble_with`).
 
-`TableWork` is the context of one table task: its execution, Spark session, clock and catalog.
+`TableWork` is the context of one table task: its execution, Spark session, clock, catalog, and the
+format of the tables in it, which does every step at a table.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
 from headrace.clock import Clock
 from headrace.errors import HeadraceError, Refused, Unavailable
-from headrace.lake.iceberg.catalogs import (
-    CatalogConfig,
-    Namespace,
-    TableMissing,
-    TableRef,
-    embedded_catalog,
-    list_namespaces,
-    list_tables,
-    load_table,
-)
-from headrace.lake.iceberg.token import ProcessAt
-from headrace.model.jobs.spec import REDACTED
+from headrace.lake.catalog import CatalogConfig, Namespace, TableMissing, TableRef
+from headrace.lake.table_format import AnyTableFormat, ProcessExecution
 from headrace.protocol.tables import (
     TABLES_PER_CATALOG_MAX,
     Discovered,
     DiscoverPayload,
-    OfCatalog,
     ProcessRef,
     TableIdentifier,
-)
-from headrace.spark.jvm import (
-    JAVA_ERRORS,
-    JavaError,
-    java_classes,
-    java_message,
-    refused_or_unavailable,
 )
 from headrace.worker.execution import Execution
 from headrace.worker.outbox import redacted, secrets_of
 
-EMBEDDED_TYPE = "embedded"
-TYPES = ("jdbc", "rest", "hive", "glue", "hadoop")  # Iceberg uses the same names
 FILTER_CHARACTERS_MAX = 500  # a longer pattern may take for ever; the command refuses it too
 _LEVEL = "\x1f"  # separates the levels of a namespace, as in Iceberg's REST protocol
-_HADOOP = "hadoop."  # prefix of properties for Hadoop rather than the catalog
-_IMPLEMENTATION = "catalog-impl"
-
-# With these errors a catalog has answered; it only does not show its namespaces.
-_CLOSED = frozenset(
-    {"AccessControlException", "ForbiddenException", "UnsupportedOperationException"}
-)
-_DENIED = _CLOSED | {"AccessDeniedException", "NotAuthorizedException"}
-_MISSING = frozenset({"FileNotFoundException", "NotFoundException", "NoSuchFileException"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +42,7 @@ class TableWork:
     session: SparkSession
     clock: Clock
     catalog: CatalogConfig
+    format: AnyTableFormat
 
     def note_progress(self) -> None:
         """Note a sign of life, which the leader gets: it ends executions without any. Raises if
@@ -88,14 +61,14 @@ class TableWork:
     def ref(self, table: TableIdentifier) -> TableRef:
         return TableRef(self.catalog, table.namespace, table.name)
 
-    def at(self, process: ProcessRef) -> ProcessAt:
+    def at(self, process: ProcessRef) -> ProcessExecution:
         execution = self.execution
-        return ProcessAt(process.owner, process.number, execution.id, execution.since)
+        return ProcessExecution(process.owner, process.number, execution.id, execution.since)
 
     def is_there(self, ref: TableRef, process: ProcessRef) -> bool:
         """Whether the very table that was planned is there, not another of the same name."""
         try:
-            return str(load_table(self.session, ref).uuid()) == process.uuid
+            return self.format.uuid(self.session, ref) == process.uuid
         except TableMissing:
             return False
 
@@ -107,49 +80,10 @@ class TableWork:
             )
 
 
-def config_of(payload: OfCatalog, warehouse: str) -> CatalogConfig:
-    """How Iceberg opens the catalog, with secrets put back into the properties."""
-    spec = payload.catalog
-    if spec.type == EMBEDDED_TYPE:
-        return replace(embedded_catalog(warehouse), set_by="--warehouse of this worker")
-    if spec.type not in TYPES:
-        raise Refused(
-            f"catalog {spec.name!r} is of type {spec.type!r}, which this worker does not know; "
-            f"expected one of {', '.join(TYPES)}; remove it and add it anew, or update the worker"
-        )
-    properties = _with_secrets(payload)
-    own = {key: value for key, value in properties.items() if not key.startswith(_HADOOP)}
-    if _IMPLEMENTATION not in own:  # Iceberg accepts only one of the two
-        own["type"] = spec.type
-    return CatalogConfig(
-        spec.name,
-        own,
-        {
-            key.removeprefix(_HADOOP): value
-            for key, value in properties.items()
-            if key.startswith(_HADOOP)
-        },
-        set_by=f"its type and properties (`headrace catalog show {spec.name}`)",
-    )
-
-
-def _with_secrets(payload: OfCatalog) -> dict[str, str]:
-    name = payload.catalog.name
-    secrets = {key.removeprefix(f"{name}."): str(value) for key, value in payload.secrets.items()}
-    properties = {**payload.catalog.properties, **secrets}
-    for key, value in properties.items():
-        if value == REDACTED:
-            raise Refused(
-                f"property {key!r} of catalog {name!r} is redacted, and its value is not known; "
-                f"give it again: `headrace catalog set {name} --property {key}=…`"
-            )
-    return properties
-
-
 def discover(work: TableWork, payload: DiscoverPayload) -> Discovered:
     """List the tables of a catalog that match its filter."""
     work.begin_step(f"listing the tables of {work.catalog.name}")
-    listed = list_tables(
+    listed = work.format.list_tables(
         work.session,
         work.catalog,
         wanted=_wanted(payload),
@@ -187,48 +121,37 @@ def _bad(payload: DiscoverPayload, problem: str) -> Refused:
     )
 
 
-def trouble_with(session: SparkSession, config: CatalogConfig) -> Refused | Unavailable | None:
+def trouble_with(work: TableWork) -> Refused | Unavailable | None:
     """What is wrong with the catalog itself; None when it answers."""
+    catalog, errors = work.catalog, work.format.errors
     try:
-        list_namespaces(session, config)
+        work.format.list_namespaces(work.session, catalog)
     except (Refused, Unavailable) as error:
         return error
-    except JAVA_ERRORS as error:
-        if not _CLOSED.isdisjoint(java_classes(error)):
+    except errors.types as error:
+        if errors.is_closed(error):
             return None
-        return refused_or_unavailable(
+        return errors.translated(
             error,
-            f"catalog {config.name!r} does not answer: {_line(error)}; expected it to list its "
-            f"namespaces. See that it is up and reached from this worker, and check "
-            f"{config.set_by}",
+            f"catalog {catalog.name!r} does not answer: {errors.line(error)}; expected it to list "
+            f"its namespaces. See that it is up and reached from this worker, and check "
+            f"{catalog.set_by}",
         )
     return None
 
 
-def explained(
-    session: SparkSession, config: CatalogConfig, error: JavaError, what: str
-) -> HeadraceError:
-    """The error to raise for a Java error during `what`."""
-    trouble = trouble_with(session, config)
-    return trouble or refused_or_unavailable(error, f"{what}: {_line(error)}")
+def explained(work: TableWork, error: Exception, what: str) -> HeadraceError:
+    """The error to raise for one that the format's library raised during `what`."""
+    errors = work.format.errors
+    return trouble_with(work) or errors.translated(error, f"{what}: {errors.line(error)}")
 
 
-def unreadable(ref: TableRef, error: Exception) -> str:
+def unreadable(work: TableWork, ref: TableRef, error: Exception) -> str:
     """Why a table could not be evaluated while its catalog answers, and what helps."""
+    errors = work.format.errors
     if isinstance(error, HeadraceError):
         return str(error)
-    if not isinstance(error, JAVA_ERRORS):
+    if not isinstance(error, errors.types):
         text = f"{type(error).__name__}: {error}"
         return f"{ref} can't be read: {text}; its metadata is damaged: restore or drop the table"
-    classes = set(java_classes(error))
-    if not _DENIED.isdisjoint(classes):
-        way_out = "this worker may not read it: grant it, or leave the table out with a filter"
-    elif not _MISSING.isdisjoint(classes):
-        way_out = "a file of its metadata is missing: restore it, or drop the table"
-    else:
-        way_out = "its metadata may be damaged: restore it, or drop the table"
-    return f"{ref} can't be read: {_line(error)}; {way_out}"
-
-
-def _line(error: JavaError) -> str:
-    return f"{java_classes(error)[0]}: {java_message(error)}"
+    return f"{ref} can't be read: {errors.line(error)}; {errors.way_out(error)}"

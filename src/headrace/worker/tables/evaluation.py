@@ -15,12 +15,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import assert_never
 
 from headrace.errors import HeadraceError, Refused
-from headrace.lake.iceberg.catalogs import TableMissing, TableRef
-from headrace.lake.iceberg.scan import Probe, probe, scan
-from headrace.lake.iceberg.token import spent_number
+from headrace.lake.catalog import TableMissing, TableRef
+from headrace.lake.table_format import Probe
 from headrace.model.tables.assessment import (
     Assessment,
     SnapshotTotals,
@@ -57,16 +55,14 @@ from headrace.protocol.tables import (
     EvaluationResult,
     PartitionReport,
     Pending,
-    PlanGain,
     Planned,
     PlannedBin,
     PlanPayload,
     RuleReport,
     Summary,
     ToEvaluate,
-    TypeName,
+    type_name,
 )
-from headrace.spark.jvm import JAVA_ERRORS
 from headrace.worker.tables.catalogs import TableWork, trouble_with, unreadable
 
 log = logging.getLogger(__name__)
@@ -75,8 +71,9 @@ SEEN_REPORTED_MAX = 1_000  # partitions of one table and evaluation; the next re
 FLAW_CHARACTERS_MAX = 500  # a property may be of any length
 ERROR_CHARACTERS_MAX = 2_000
 
-# Errors that broken metadata of a table may cause. The death of the JVM is none of them.
-_BROKEN = (HeadraceError, *JAVA_ERRORS, ValueError, LookupError, TypeError, ArithmeticError)
+# Errors that broken metadata of a table may cause, beside those of its format. The death of the
+# JVM is none of them.
+_BROKEN = (HeadraceError, ValueError, LookupError, TypeError, ArithmeticError)
 
 Times = Mapping[Partition, PartitionClock]
 
@@ -89,9 +86,9 @@ def evaluate_tables(work: TableWork, payload: EvaluatePayload) -> EvaluationResu
         work.begin_step(f"evaluating {ref} ({number} of {len(payload.tables)})")
         try:
             result = _evaluate(work, payload, one, ref)
-        except _BROKEN as error:
+        except (*_BROKEN, *work.format.errors.types) as error:
             work.execution.check()
-            trouble = trouble_with(work.session, work.catalog)
+            trouble = trouble_with(work)
             if trouble is not None:
                 return EvaluationResult(
                     tables=tuple(results), catalog_error=work.safe(str(trouble))
@@ -106,7 +103,7 @@ def _not_evaluated(
 ) -> EvaluatedTable:
     if isinstance(error, TableMissing):
         return EvaluatedTable(id=one.table.id, gone=True)
-    reason = work.safe(unreadable(ref, error))[:ERROR_CHARACTERS_MAX]
+    reason = work.safe(unreadable(work, ref, error))[:ERROR_CHARACTERS_MAX]
     log.warning("table not evaluated", extra={"table": str(ref), "reason": reason})
     return EvaluatedTable(id=one.table.id, error=reason)
 
@@ -114,7 +111,7 @@ def _not_evaluated(
 def _evaluate(
     work: TableWork, payload: EvaluatePayload, one: ToEvaluate, ref: TableRef
 ) -> EvaluatedTable:
-    seen = probe(work.session, ref)
+    seen = work.format.probe(work.session, ref)
     settings, flaws = OptimizingSettings.read(seen.properties, payload.defaults, payload.groups)
     base = EvaluatedTable(
         id=one.table.id,
@@ -148,7 +145,7 @@ def _scanned(
     settings: OptimizingSettings,
     base: EvaluatedTable,
 ) -> EvaluatedTable:
-    files = scan(work.session, ref, filter=settings.filter, on_progress=work.note_progress)
+    files = _scan(work, ref, settings)
     # Clocks of a former table of the same name do not hold for this one.
     clocks = times_of(one.clocks if one.table.uuid in (None, seen.uuid) else {})
     assessment = assess(
@@ -179,11 +176,11 @@ def plan_table(work: TableWork, payload: PlanPayload) -> Planned:
         retries=settings.execute_retries,
         allow_partial_commit=settings.allow_partial_commit,
         target_bytes=settings.target_size_bytes,
-        spent=spent_number(seen.properties, payload.table.id),
+        spent=work.format.spent_number(seen, payload.table.id),
     )
     if not settings.enabled and payload.at_least is None:
         return _nothing(base, "self-optimizing.enabled is false")
-    files = scan(work.session, ref, filter=settings.filter, on_progress=work.note_progress)
+    files = _scan(work, ref, settings)
     if files.snapshot is None:
         return _nothing(base, "it has no snapshot yet, and so no files")
     evaluated = _evaluated(payload, files, settings, same=payload.table.uuid in (None, seen.uuid))
@@ -197,9 +194,15 @@ def plan_table(work: TableWork, payload: PlanPayload) -> Planned:
     return base.model_copy(update=_made(made, files, settings))
 
 
+def _scan(work: TableWork, ref: TableRef, settings: OptimizingSettings) -> TableFiles:
+    return work.format.scan(
+        work.session, ref, filter=settings.filter, on_progress=work.note_progress
+    )
+
+
 def _probed(work: TableWork, ref: TableRef) -> Probe:
     try:
-        return probe(work.session, ref)
+        return work.format.probe(work.session, ref)
     except TableMissing:
         raise Refused(f"there is no table {ref} any more; nothing is planned for it") from None
 
@@ -233,19 +236,10 @@ def _why_nothing(
 
 
 def _made(made: TablePlan, files: TableFiles, settings: OptimizingSettings) -> dict[str, object]:
-    gain = reported_gain(made, files, settings)
     return {
         "type": type_name(made.type),
         "tasks": _tasks(made.bins, settings),
-        "gain": PlanGain(
-            files_before=gain.files_before,
-            files_after=gain.files_after,
-            deletes_removed=gain.deletes_removed,
-            bytes_before=gain.bytes_before,
-            bytes_after=gain.bytes_after,
-            bytes_read=gain.bytes_read,
-            benefit=gain.benefit(settings.open_file_cost_bytes),
-        ),
+        "gain": reported_gain(made, files, settings),
         "done": {each.id: type_name(kind) for each, kind in made.done.items()},
         "left": len(made.left),
         "left_out": tuple(file.path for file in made.left_out[:FILES_BLAMED_MAX]),
@@ -317,7 +311,7 @@ def pending_of(
         equality_deletes=pending.equality_deletes.files,
         files_after=gain.files_after,
         bytes_after=gain.bytes_after,
-        benefit=gain.benefit(settings.open_file_cost_bytes),
+        benefit=gain.benefit,
     )
 
 
@@ -401,18 +395,6 @@ def first_seen(partitions: Sequence[EvaluatedPartition], clocks: Times) -> tuple
         if each.type is None and each.partition not in clocks and needs_clock(each.measured)
     )
     return tuple(key for key, _ in zip(new, range(room), strict=False))
-
-
-def type_name(kind: OptimizingType) -> TypeName:
-    """The type as the protocol writes it."""
-    match kind:
-        case OptimizingType.MINOR:
-            return "MINOR"
-        case OptimizingType.MAJOR:
-            return "MAJOR"
-        case OptimizingType.FULL:
-            return "FULL"
-    assert_never(kind)
 
 
 def _need(each: EvaluatedPartition) -> tuple[int, int, int]:

@@ -12,27 +12,13 @@ is tried again (E1, E3). Files are deleted only after the token is spent (E6).
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from headrace.errors import HeadraceError, Refused, TokenSpent
-from headrace.lake.iceberg.catalogs import TableMissing, TableRef
-from headrace.lake.iceberg.commit import look
-from headrace.lake.iceberg.conflicts import BinGroup
-from headrace.lake.iceberg.file_records import Inputs, Rewritten, choose
-from headrace.lake.iceberg.replace import (
-    Replaced,
-    discard,
-    give_up,
-    look_replaced,
-    replace,
-    unclaimed,
-)
-from headrace.lake.iceberg.rewrite import rewrite
-from headrace.lake.iceberg.token import SpentAtTable
+from headrace.lake.catalog import TableMissing, TableRef
+from headrace.lake.table_format import BinInputs, ProcessSpent, Replaced, RewrittenBin
 from headrace.model.jobs.epoch import SpentBy
-from headrace.protocol.messages import Json
 from headrace.protocol.tables import (
     BinFailed,
     CommitPayload,
@@ -44,16 +30,12 @@ from headrace.protocol.tables import (
     RewriteResult,
 )
 from headrace.seams import seam
-from headrace.spark.jvm import JAVA_ERRORS, java_messages
 from headrace.worker.execution import RUNNING
 from headrace.worker.tables.catalogs import TableWork, trouble_with
 
 log = logging.getLogger(__name__)
 
 ERROR_CHARACTERS_MAX = 500  # per bin; a task has many
-_FAILED = (HeadraceError, *JAVA_ERRORS)
-# Spark reports an executor's error as text: `Lost task 0.2 in stage 7.0 (…): CLASS: MESSAGE`.
-_LOST_TASK = re.compile(r"Lost task [^\n]*?\): (?P<error>[^\n]+)")
 
 
 def rewrite_bins(work: TableWork, payload: RewritePayload) -> RewriteResult:
@@ -68,18 +50,18 @@ def rewrite_bins(work: TableWork, payload: RewritePayload) -> RewriteResult:
     seam("before table rewrite")
     try:
         made = _rewrite(work, payload, ref, inputs)
-    except _FAILED as error:
+    except _failures(work) as error:
         _check_worth_it(work, error)
-        facts = {"table": str(ref), "reason": _line(error)}
+        facts = {"table": str(ref), "reason": _line(work, error)}
         log.warning("bins not rewritten together, trying one by one", extra=facts)
         return _one_by_one(work, payload, ref, inputs)
     seam("table rewrite staged")
-    return RewriteResult(rewritten=tuple(_json(each) for each in made))
+    return RewriteResult(rewritten=tuple(each.record() for each in made))
 
 
 def _check_unspent(work: TableWork, payload: RewritePayload, ref: TableRef) -> None:
     """Refuse a process that has ended: its staged files would neither be committed nor deleted."""
-    if look(work.session, ref, work.at(payload.process).commit_at) is not None:
+    if work.format.look(work.session, ref, work.at(payload.process)) is not None:
         raise Refused(
             f"process {payload.process.number} of {ref} has ended: the table says that its token, "
             "or a later one, is spent; nothing was rewritten. If the store was restored from a "
@@ -89,38 +71,39 @@ def _check_unspent(work: TableWork, payload: RewritePayload, ref: TableRef) -> N
 
 def chosen_inputs(
     work: TableWork, ref: TableRef, snapshot: int, bins: Sequence[PlannedBin]
-) -> list[Inputs]:
-    """The records of each bin, with the number that it has in its process."""
-    paths = [each.paths for each in bins]
-    records = choose(
+) -> Sequence[BinInputs]:
+    """The inputs of each bin, under the number that it has in its process."""
+    paths = {each.number: each.paths for each in bins}
+    return work.format.choose(
         work.session, ref, snapshot=snapshot, bins=paths, on_progress=work.note_progress
     )
-    return [
-        inputs.model_copy(update={"number": each.number})
-        for inputs, each in zip(records, bins, strict=True)
-    ]
 
 
 def _rewrite(
-    work: TableWork, payload: RewritePayload, ref: TableRef, inputs: Sequence[Inputs]
-) -> list[Rewritten]:
+    work: TableWork, payload: RewritePayload, ref: TableRef, inputs: Sequence[BinInputs]
+) -> Sequence[RewrittenBin]:
     at = work.at(payload.process)
-    return rewrite(work.session, ref, inputs, at, target_bytes=payload.target_bytes)
+    return work.format.rewrite(work.session, ref, inputs, at, target_bytes=payload.target_bytes)
 
 
 def _one_by_one(
-    work: TableWork, payload: RewritePayload, ref: TableRef, inputs: Sequence[Inputs]
+    work: TableWork, payload: RewritePayload, ref: TableRef, inputs: Sequence[BinInputs]
 ) -> RewriteResult:
-    made: list[Rewritten] = []
+    made: list[RewrittenBin] = []
     failed: list[BinFailed] = []
     for each in inputs:
         work.note_progress()
         try:
             made += _rewrite(work, payload, ref, [each])
-        except _FAILED as error:
+        except _failures(work) as error:
             _check_worth_it(work, error)
             failed.append(_blamed(work, ref, each, error))
-    return RewriteResult(rewritten=tuple(_json(each) for each in made), failed=tuple(failed))
+    return RewriteResult(rewritten=tuple(each.record() for each in made), failed=tuple(failed))
+
+
+def _failures(work: TableWork) -> tuple[type[Exception], ...]:
+    """The errors that a rewrite may raise, of which some are a file's fault."""
+    return (HeadraceError, *work.format.errors.types)
 
 
 def _check_worth_it(work: TableWork, error: Exception) -> None:
@@ -131,15 +114,15 @@ def _check_worth_it(work: TableWork, error: Exception) -> None:
         raise error
 
 
-def _blamed(work: TableWork, ref: TableRef, inputs: Inputs, error: Exception) -> BinFailed:
-    text = java_messages(error) if isinstance(error, JAVA_ERRORS) else str(error)
-    paths = [str(task["data-file"]["file-path"]) for task in inputs.tasks]
-    named = next((path for path in paths if _mentions(text, path)), None)
-    trouble = None if named else trouble_with(work.session, work.catalog)
+def _blamed(work: TableWork, ref: TableRef, inputs: BinInputs, error: Exception) -> BinFailed:
+    errors = work.format.errors
+    text = errors.messages(error) if isinstance(error, errors.types) else str(error)
+    named = next((path for path in inputs.paths if _mentions(text, path)), None)
+    trouble = None if named else trouble_with(work)
     if trouble is not None:  # the catalog is unavailable: no file's fault, all bins would fail
         raise trouble from error
     log.warning("bin not rewritten", extra={"table": str(ref), "bin": inputs.number, "file": named})
-    return BinFailed(number=inputs.number, error=work.safe(_line(error)), path=named)
+    return BinFailed(number=inputs.number, error=work.safe(_line(work, error)), path=named)
 
 
 def _mentions(text: str, path: str) -> bool:
@@ -148,18 +131,11 @@ def _mentions(text: str, path: str) -> bool:
     return path in text or urlsplit(path).path in text
 
 
-def _line(error: Exception) -> str:
+def _line(work: TableWork, error: Exception) -> str:
     """The cause in one line, rather than that a job was aborted because of it."""
-    if not isinstance(error, JAVA_ERRORS):
-        return str(error)[:ERROR_CHARACTERS_MAX]
-    text = java_messages(error)
-    lost = _LOST_TASK.search(text)
-    line = lost["error"] if lost else text.strip().splitlines()[-1]
+    errors = work.format.errors
+    line = errors.cause(error) if isinstance(error, errors.types) else str(error)
     return line[:ERROR_CHARACTERS_MAX]
-
-
-def _json(made: Rewritten) -> Json:
-    return made.model_dump(mode="json")
 
 
 def commit_process(work: TableWork, payload: CommitPayload) -> CommitResult:
@@ -169,7 +145,7 @@ def commit_process(work: TableWork, payload: CommitPayload) -> CommitResult:
     if not work.is_there(ref, payload.process):
         return CommitResult(outcome="GONE")
     try:
-        replaced = look_replaced(work.session, ref, work.at(payload.process))
+        replaced = work.format.look_replaced(work.session, ref, work.at(payload.process))
         if replaced is None:
             replaced = _replace(work, payload, ref)
     except TokenSpent:
@@ -194,7 +170,7 @@ def discard_process(work: TableWork, payload: DiscardPayload) -> Discarded:
     try:
         spent = _abort(work, payload, ref)
         work.begin_step(f"deleting what process {payload.process.number} of {ref} left")
-        files = discard(work.session, ref, work.at(payload.process))
+        files = work.format.discard(work.session, ref, work.at(payload.process))
     except TableMissing:
         return Discarded()
     seam("table leftovers deleted")
@@ -203,41 +179,44 @@ def discard_process(work: TableWork, payload: DiscardPayload) -> Discarded:
 
 
 def _replace(work: TableWork, payload: CommitPayload, ref: TableRef) -> Replaced:
-    groups = _groups(work, payload, ref)
-    if isinstance(groups, Replaced):
-        return groups
-    work.begin_step(f"replacing {len(groups)} bins of {ref}")
+    rewritten = {made.number: made for made in _rewritten(work, payload)}
+    if rewritten.keys() != {each.number for each in payload.bins}:
+        raise Refused(
+            f"process {payload.process.id} of {ref} names bins that were not rewritten, or the "
+            "other way round; nothing was replaced, plan again"
+        )
+    inputs = _inputs_left(work, payload, ref)
+    if isinstance(inputs, Replaced):
+        return inputs
+    work.begin_step(f"replacing {len(inputs)} bins of {ref}")
     seam("before table commit")
-    return replace(
+    return work.format.replace(
         work.session,
         ref,
-        groups,
+        inputs,
+        rewritten,
         work.at(payload.process),
         clock=work.clock,
         deadline_s=payload.commit_deadline_s,
     )
 
 
-def _groups(work: TableWork, payload: CommitPayload, ref: TableRef) -> list[BinGroup] | Replaced:
-    """Each bin is a group of its own. If the planned snapshot no longer exists, all bins
-    conflict."""
-    rewritten = {made.number: made for made in map(Rewritten.model_validate, payload.rewritten)}
-    if set(rewritten) != {each.number for each in payload.bins}:
-        raise Refused(
-            f"process {payload.process.id} of {ref} names bins that were not rewritten, or the "
-            "other way round; nothing was replaced, plan again"
-        )
+def _rewritten(work: TableWork, payload: CommitPayload) -> Sequence[RewrittenBin]:
+    return [work.format.read_rewritten(each) for each in payload.rewritten]
+
+
+def _inputs_left(
+    work: TableWork, payload: CommitPayload, ref: TableRef
+) -> Sequence[BinInputs] | Replaced:
+    """The inputs of the bins that are to be replaced. If the planned snapshot no longer exists, all
+    bins conflict."""
     try:
-        inputs = chosen_inputs(work, ref, payload.process.snapshot, payload.bins)
+        return chosen_inputs(work, ref, payload.process.snapshot, payload.bins)
     except TableMissing:
         raise
     except Refused as error:
         nothing = {each.number: str(error) for each in payload.bins}
         return Replaced(already=False, snapshot=None, groups=frozenset(), conflicts=nothing)
-    return [
-        BinGroup(number=each.number, bins=[each], rewritten=[rewritten[each.number]])
-        for each in inputs
-    ]
 
 
 def _give_up(
@@ -248,18 +227,18 @@ def _give_up(
     work.begin_step(f"giving up process {payload.process.number} of {ref}: every bin conflicts")
     try:
         spent = _abort(work, payload, ref)
-        discard(work.session, ref, work.at(payload.process))
+        work.format.discard(work.session, ref, work.at(payload.process))
         if spent.by is SpentBy.DATA:  # another execution has committed before the other writers
-            landed = look_replaced(work.session, ref, work.at(payload.process))
+            landed = work.format.look_replaced(work.session, ref, work.at(payload.process))
             return _committed(landed or replaced)
     except TableMissing:
         return CommitResult(outcome="GONE")
     return CommitResult(outcome="CONFLICT", conflicts=_conflict_texts(replaced))
 
 
-def _abort(work: TableWork, payload: CommitPayload | DiscardPayload, ref: TableRef) -> SpentAtTable:
+def _abort(work: TableWork, payload: CommitPayload | DiscardPayload, ref: TableRef) -> ProcessSpent:
     seam("before table abort")
-    spent = give_up(
+    spent = work.format.give_up(
         work.session,
         ref,
         work.at(payload.process),
@@ -274,13 +253,13 @@ def _tidy(work: TableWork, payload: CommitPayload, ref: TableRef, replaced: Repl
     """Delete files left behind by lost executions and conflicting bins. If that fails, they are
     left to orphan cleaning: the commit has landed, and must be reported."""
     at = work.at(payload.process)
-    made = map(Rewritten.model_validate, payload.rewritten)
+    made = _rewritten(work, payload)
     landed = [each for each in made if replaced.groups is None or each.number in replaced.groups]
-    kept = [str(file["file-path"]) for each in landed for file in each.added]
+    kept = [path for each in landed for path in each.paths]
     try:
-        if unclaimed(work.session, ref, at, kept):
-            discard(work.session, ref, at)
-    except (HeadraceError, *JAVA_ERRORS):
+        if work.format.unclaimed(work.session, ref, at, kept):
+            work.format.discard(work.session, ref, at)
+    except _failures(work):
         log.warning("staged files left to orphan cleaning", extra={"table": str(ref)})
 
 

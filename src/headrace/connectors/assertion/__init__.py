@@ -1,0 +1,3 @@
+"""Assert: a sink that judges rows and keeps none."""
+
+from __future__ import annotations

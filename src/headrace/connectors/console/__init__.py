@@ -1,0 +1,3 @@
+"""Console: a sink that shows rows."""
+
+from __future__ import annotations

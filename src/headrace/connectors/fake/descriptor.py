@@ -1,0 +1,190 @@
+"""The descriptor of FakeSource, which makes up rows from a schema, for tests and first steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from pydantic import JsonValue
+
+from headrace.errors import Refused
+from headrace.plugins.descriptor import Capabilities, Descriptor, Guarantee
+from headrace.plugins.options import PARALLELISM_MAX, Kind, Option, OptionSet, common_options
+from headrace.plugins.resolved_options import ResolvedOptions
+from headrace.plugins.schema import TableSchema
+
+ROWS_MAX = (2**63 - 1) // PARALLELISM_MAX  # of one reader: a row number must fit into 64 bits
+SPLITS_MAX = 10_000  # of one reader
+READ_INTERVAL_MAX_MS = 24 * 3600 * 1000
+
+_MODES = ("RANGE", "TEMPLATE")
+# By type: the kind of its values, and their upper limit, which is exclusive.
+_NUMBERS: tuple[tuple[str, Kind, float], ...] = (
+    ("tinyint", Kind.INT, 2**7 - 1),
+    ("smallint", Kind.INT, 2**15 - 1),
+    ("int", Kind.INT, 2**31 - 1),
+    ("bigint", Kind.INT, 2**63 - 1),
+    ("float", Kind.FLOAT, 3.4028234663852886e38),
+    ("double", Kind.FLOAT, 1.7976931348623157e308),
+)
+# By part of a date or time: the least and the greatest value of its templates.
+_PARTS: tuple[tuple[str, int, int], ...] = (
+    ("date.year", 1, 9999),
+    ("date.month", 1, 12),
+    ("date.day", 1, 31),
+    ("time.hour", 0, 23),
+    ("time.minute", 0, 59),
+    ("time.second", 0, 59),
+)
+
+
+def _number_options(name: str, kind: Kind, top: float) -> tuple[Option, ...]:
+    return (
+        Option(f"{name}.fake.mode", Kind.STRING, "RANGE", choices=_MODES),
+        Option(f"{name}.template", Kind.LIST, items=kind, doc="Values to choose from."),
+        Option(f"{name}.min", kind, minimum=0, maximum=top),
+        Option(f"{name}.max", kind, minimum=0, maximum=top, doc="Exclusive."),
+    )
+
+
+def _size(name: str, default: int) -> Option:
+    return Option(name, Kind.INT, default, minimum=0)
+
+
+@dataclass(frozen=True, slots=True)
+class NumberRange:
+    """The limits of the numbers of one type; None where none is given."""
+
+    low: float | None
+    high: float | None  # exclusive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeSourceOptions:
+    schema: TableSchema
+    rows: tuple[JsonValue, ...] | None  # the fields of each given row; None: rows are made up
+    rows_per_reader: int
+    splits: int
+    pause_ms: int  # after each split
+    map_size: int
+    array_size: int
+    bytes_length: int
+    string_length: int
+    ranges: Mapping[str, NumberRange]  # by type
+    templates: Mapping[str, tuple[JsonValue, ...]]  # by type, or by part of a date or time
+    auto_increment: bool
+    auto_increment_start: int
+
+
+def _source_options(options: ResolvedOptions) -> FakeSourceOptions:
+    schema = options.schema("schema")
+    if schema is None:
+        raise Refused("FakeSource needs the option 'schema'")
+    templated = ("string", *(name for name, _, _ in (*_NUMBERS, *_PARTS)))
+    return FakeSourceOptions(
+        schema=schema,
+        rows=_given_rows(options.value("rows")),
+        rows_per_reader=options.integer("row.num"),
+        splits=options.integer("split.num"),
+        pause_ms=options.integer("split.read-interval"),
+        map_size=options.integer("map.size"),
+        array_size=options.integer("array.size"),
+        bytes_length=options.integer("bytes.length"),
+        string_length=options.integer("string.length"),
+        ranges={
+            name: NumberRange(
+                options.optional_number(f"{name}.min"), options.optional_number(f"{name}.max")
+            )
+            for name, _, _ in _NUMBERS
+        },
+        templates={name: tuple(options.items(f"{name}.template")) for name in templated},
+        auto_increment=options.flag("auto.increment.enabled"),
+        auto_increment_start=options.integer("auto.increment.start"),
+    )
+
+
+def _given_rows(rows: JsonValue) -> tuple[JsonValue, ...] | None:
+    """The fields of each row of the option `rows`; None without it. Raises `Refused`."""
+    if rows is None:
+        return None
+    if not isinstance(rows, list):
+        raise Refused("option 'rows' of FakeSource must be a list of {kind, fields}")
+    return tuple(_fields_of(number, row) for number, row in enumerate(rows, start=1))
+
+
+def _fields_of(number: int, row: JsonValue) -> JsonValue:
+    entry = cast("Mapping[str, JsonValue]", row if isinstance(row, dict) else {})
+    kind = str(entry.get("kind") or "INSERT").upper()
+    if "fields" not in entry:
+        raise Refused(f"row {number} of FakeSource has no 'fields'")
+    if kind != "INSERT":
+        raise Refused(f"row {number} of FakeSource is a {kind}; only INSERT is built yet")
+    return entry["fields"]
+
+
+FAKE_SOURCE = Descriptor(
+    name="FakeSource",
+    role="source",
+    make="headrace.connectors.fake.source:FakeSource",
+    doc="Makes up rows from a schema. In STREAMING mode it gives them once, and the job runs on "
+    "without more.",
+    read_options=_source_options,
+    one_of=(("schema",),),
+    capabilities=Capabilities(
+        guarantee=Guarantee.EXACTLY_ONCE,
+        how="each value is a hash of the incarnation, the source's name, the row's number and the "
+        "column",
+    ),
+    options=OptionSet(
+        (
+            Option("schema", Kind.SCHEMA, vectors=False, doc="The columns to make up."),
+            Option("rows", Kind.JSON, doc="Rows to give as they are: [{kind, fields}]."),
+            Option("row.num", Kind.INT, 5, minimum=0, maximum=ROWS_MAX, doc="Rows of each reader."),
+            Option(
+                "split.num",
+                Kind.INT,
+                1,
+                minimum=1,
+                maximum=SPLITS_MAX,
+                doc="Splits of each reader: each gives its part of `row.num`, or all `rows`.",
+            ),
+            Option(
+                "split.read-interval",
+                Kind.INT,
+                1,
+                minimum=0,
+                maximum=READ_INTERVAL_MAX_MS,
+                doc="In ms, of each split: all readers read one split in each interval. 1 or less "
+                "means no pause. With `checkpoint.interval`, an epoch reads as many splits as "
+                "fit into it, and at least one of each reader.",
+            ),
+            Option("split.row", Kind.INT, doc="As in SeaTunnel.", idle="nothing reads it"),
+            _size("map.size", 5),
+            _size("array.size", 5),
+            _size("bytes.length", 5),
+            _size("string.length", 5),
+            Option("string.fake.mode", Kind.STRING, "RANGE", choices=_MODES),
+            Option("string.template", Kind.LIST, doc="Values to choose from."),
+            *(option for number in _NUMBERS for option in _number_options(*number)),
+            *(
+                Option(f"{part}.template", Kind.LIST, items=Kind.INT, minimum=low, maximum=high)
+                for part, low, high in _PARTS
+            ),
+            _size("vector.dimension", 4),
+            _size("binary.vector.dimension", 8),
+            Option("vector.float.min", Kind.FLOAT),
+            Option("vector.float.max", Kind.FLOAT),
+            Option("auto.increment.enabled", Kind.BOOL, default=False),
+            Option("auto.increment.start", Kind.INT, 1),
+            Option(
+                "tables_configs",
+                Kind.JSON,
+                supported=(),
+                unsupported="is not built yet; write a FakeSource block for each table",
+            ),
+            *common_options("source"),
+        )
+    ),
+)
+DESCRIPTORS = (FAKE_SOURCE,)

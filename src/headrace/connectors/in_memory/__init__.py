@@ -1,0 +1,3 @@
+"""InMemory: SeaTunnel's test sink."""
+
+from __future__ import annotations

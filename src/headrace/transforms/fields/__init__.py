@@ -1,0 +1,3 @@
+"""FieldMapper and Filter: which fields go on, under which names."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Sql: one query over the tables it reads."""
+
+from __future__ import annotations

@@ -1,0 +1,120 @@
+"""Sql: a transform that runs one query over the tables it reads, in Spark's SQL.
+
+The tables are temp views of the task's own session, so nothing outlives the task.
+
+`NOW()` and its like are replaced by literals, the time of the epoch's plan: an epoch that is run
+again must give the same rows (E5), but Spark has no setting for the current time and would answer
+anew on each run. They are replaced wherever they are not part of a text, a comment, a quoted name
+or a longer name. Times are in UTC, as the session is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.errors import Refused
+from headrace.spark.errors import one_line
+from headrace.spark.sql_guard import code_function, is_query, runs_code
+from headrace.transforms.sql.descriptor import SqlOptions
+
+_MISSING_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
+_TOKEN = re.compile(
+    r"""
+      (?P<kept>
+          '(?:[^'\\]|\\.|'')*' | "(?:[^"\\]|\\.|"")*" | `(?:[^`]|``)*`   # texts, quoted names
+        | --[^\n]* | /\*.*?\*/                                           # comments
+        | \.\s*[A-Za-z_]\w*                                              # the field of something
+        | \bas\s+[A-Za-z_]\w*                                            # an alias
+      )
+    | \b(?P<word>current_timestamp|current_date|localtimestamp)\b(?P<call>\s*\(\s*\))?(?!\s*[.(])
+    | \b(?P<function>now|curdate|unix_timestamp)\s*\(\s*\)
+    """,
+    re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+
+_LITERALS: dict[str, Callable[[datetime], str]] = {
+    "current_timestamp": lambda now: f"TIMESTAMP '{_text(now)}Z'",
+    "now": lambda now: f"TIMESTAMP '{_text(now)}Z'",
+    "localtimestamp": lambda now: f"TIMESTAMP_NTZ '{_text(now)}'",
+    "current_date": lambda now: f"DATE '{now.date().isoformat()}'",
+    "curdate": lambda now: f"DATE '{now.date().isoformat()}'",
+    "unix_timestamp": lambda now: f"{int(now.timestamp())}L",
+}
+
+
+class SqlTransform:
+    """Runs a SELECT over its inputs. Raises `Refused` for any other statement."""
+
+    has_conditions = True
+
+    def __init__(self, name: str, options: SqlOptions, setting: object) -> None:  # noqa: ARG002
+        if not options.query.strip():
+            raise Refused(f"transform {name} needs the option 'query', a SELECT statement")
+        self.name, self._query = name, options.query
+
+    def __call__(
+        self, session: SparkSession, inputs: Mapping[str, DataFrame], *, now_ms: int
+    ) -> DataFrame:
+        for table, frame in inputs.items():
+            frame.createOrReplaceTempView(f"`{table}`" if "." in table else table)
+        query = fix_now(self._query, now_ms=now_ms)
+        try:
+            self._check(session, query)
+            frame = self._run(session, query, inputs)
+        except (AnalysisException, ParseException) as error:
+            raise self._refused(one_line(error)) from error
+        if (why := runs_code(frame)) is not None:
+            raise self._refused(why)
+        if not frame.columns:
+            raise self._refused("the query gives no columns; select at least one")
+        return frame
+
+    def _check(self, session: SparkSession, query: str) -> None:
+        """Refuse a text that is more than a query, before Spark runs any of it."""
+        if not is_query(session, query):
+            raise self._refused("query must be a SELECT statement, and is another one")
+        if (function := code_function(session, query)) is not None:
+            raise self._refused(f"function {function} runs Java code; leave it out")
+
+    def _refused(self, why: str) -> Refused:
+        return Refused(f"transform {self.name}: {why}")
+
+    def _run(self, session: SparkSession, query: str, inputs: Mapping[str, DataFrame]) -> DataFrame:
+        try:
+            return session.sql(query)  # pyright: ignore[reportUnknownMemberType]
+        except AnalysisException as error:
+            named = _missing_table(error)
+            if named is None or len(inputs) != 1:
+                raise
+            # As in SeaTunnel: with a single input, the query may call its table by any name.
+            next(iter(inputs.values())).createOrReplaceTempView(named)
+            return session.sql(query)  # pyright: ignore[reportUnknownMemberType]
+
+
+def fix_now(query: str, *, now_ms: int) -> str:
+    """The query with the time of the epoch in place of NOW() and its like."""
+    now = datetime.fromtimestamp(now_ms / 1000, tz=UTC)
+
+    def literal(match: re.Match[str]) -> str:
+        if match["kept"] is not None:
+            return match[0]
+        return f"({_LITERALS[(match['word'] or match['function']).lower()](now)})"
+
+    return _TOKEN.sub(literal, query)
+
+
+def _text(now: datetime) -> str:
+    return now.replace(tzinfo=None).isoformat(" ", "milliseconds")
+
+
+def _missing_table(error: PySparkException) -> str | None:
+    if error.getCondition() != _MISSING_TABLE:
+        return None
+    named = (error.getMessageParameters() or {}).get("relationName", "")
+    parts = named.strip("`").split("`.`")
+    return parts[0] if len(parts) == 1 and parts[0] else None

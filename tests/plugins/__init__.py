@@ -1,0 +1,1 @@
+"""The vocabulary of plug-ins, and how they are found."""
