@@ -72,7 +72,10 @@ class Coordinators:
     """A leader on each store, and a worker of theirs that is this process."""
 
     def __init__(self, urls: Sequence[str], home: Path, runner: Runner) -> None:
-        self._leaders = [_leader(url) for url in urls]
+        # Both write to the same targets, whose marks are named by jobs: no job id of one may be an
+        # id of the other, or the target of a new job is ahead of its store (E7).
+        firsts = itertools.count(1, 1_000_000)
+        self._leaders = [_leader(url, first_id=next(firsts)) for url in urls]
         self._desks = itertools.cycle(self._leaders)
         self._homes = (home / f"w{number}" for number in itertools.count(1))
         self._runner = runner
@@ -110,12 +113,12 @@ class Coordinators:
         return view.pipelines[0]
 
 
-def _leader(url: str) -> LeaderHarness:
+def _leader(url: str, *, first_id: int) -> LeaderHarness:
     store = open_store(url)
     with writing(store) as conn:
         term = leases.take(conn, leases.read(conn), holder="pairs", address="http://p:1")
     assert term is not None
-    return LeaderHarness(store, FakeClock(), term)
+    return LeaderHarness(store, FakeClock(), term, first_id=first_id)
 
 
 @pytest.fixture(scope="module")
