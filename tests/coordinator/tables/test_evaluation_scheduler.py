@@ -176,6 +176,25 @@ def test_a_table_whose_result_can_not_be_applied_stops_none(
     assert {rounds.table(each).task_id for each in (broken, silent, sound)} == {None}
 
 
+def test_a_table_whose_result_can_never_be_applied_is_tried_less_and_less(
+    rounds: TableHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = due(rounds, "a")
+
+    def await_turn(*_: object, **__: object) -> bool:
+        raise RuntimeError("the store plays tricks")
+
+    monkeypatch.setattr(table_changes, "await_turn", await_turn)
+    waits_ms: list[int] = []
+    for _ in range(3):
+        rounds.evaluate(looked(broken, pending=pending()))
+        waits_ms.append(rounds.table(broken).due_at_ms - rounds.desk.clock.wall_ms())
+        rounds.desk.clock.advance(waits_ms[-1] / 1000)
+
+    assert rounds.table(broken).failures == 3
+    assert waits_ms[0] < waits_ms[1] < waits_ms[2]
+
+
 def test_a_catalog_that_is_away_is_told_so_and_its_tables_are_only_postponed(
     rounds: TableHarness,
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, update
 from sqlalchemy.exc import IntegrityError
 
 from headrace.api.table_views import process_view
@@ -12,10 +12,12 @@ from headrace.errors import IllegalTransition
 from headrace.model.tables.schedule import FILE_FAILURES_MAX
 from headrace.model.tables.status import ProcessStatus, TableStatus
 from headrace.model.task import TaskKind, TaskStatus
+from headrace.protocol.tables import CommitResult
 from headrace.store.core.engine import reading, writing
 from headrace.store.core.transactions import fenced
 from headrace.store.tables import lake_tables, processes, table_changes
 from headrace.store.tables.schema import processes as process_rows
+from headrace.store.tasks.schema import tasks as task_rows
 from tests.coordinator.tables.lake_rows import PENDING, SNAPSHOT, a_plan, rewritten
 from tests.coordinator.tables.process_harness import NEW_SNAPSHOT, WORKER, ProcessHarness
 from tests.stores import given_table
@@ -157,6 +159,24 @@ def test_what_nobody_can_tell_of_a_commit_is_not_guessed(bench: ProcessHarness) 
 
     bench.commit(already=True)
 
+    assert sizes_after(bench, process) == (None, None)
+
+
+def test_a_rewrite_whose_result_can_not_be_read_takes_no_landed_commit_back(
+    bench: ProcessHarness,
+) -> None:
+    process = bench.plan()
+    bench.rewrite()
+    commit = bench.take_one(K.COMMIT)
+    with writing(bench.desk.store) as conn:
+        broken = {"rewritten": "garbage"}
+        rewrites = (task_rows.c.process_id == process, task_rows.c.kind == K.REWRITE)
+        conn.execute(update(task_rows).where(*rewrites).values(result=broken))
+
+    told = CommitResult(outcome="COMMITTED", snapshot=NEW_SNAPSHOT)
+    assert bench.end(commit, told.model_dump(mode="json"))
+
+    assert bench.lakes.read_process(process).status is P.SUCCESS
     assert sizes_after(bench, process) == (None, None)
 
 

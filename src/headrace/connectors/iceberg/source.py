@@ -148,7 +148,8 @@ class IcebergSource(Source):
         with self._translating_errors():
             table = load_table(session, self.table_ref)
             history = history_of(session, table)
-            fixed = history.snapshots.get(self._batch.snapshot or -1) if self.bounded else None
+            wanted = self._batch.snapshot if self.bounded else None
+            fixed = history.snapshots.get(wanted) if wanted is not None else None
             schema = fixed.schema if fixed is not None else None
             return self._narrowed(read_nothing(session, table, schema=schema))
 

@@ -177,9 +177,14 @@ def _sizes_after(conn: Connection, process: Process, result: CommitResult) -> Ma
 
 
 def _written(result: Mapping[str, Any]) -> Mapping[int, tuple[int, int]]:
-    """Files and bytes that a rewrite task wrote, by bin number; a bin without both is left out."""
+    """Files and bytes that a rewrite task wrote, by bin number; a bin without both is left out, as
+    is every bin of a result that can't be read."""
     written: dict[int, tuple[int, int]] = {}
-    for each in RewriteResult.model_validate(result).rewritten:
+    try:
+        rewritten = RewriteResult.model_validate(result).rewritten
+    except ValidationError:
+        return written
+    for each in rewritten:
         match each:
             case {"number": int(number), "added": list(added), "bytes": int(size)}:
                 written[number] = (len(cast("list[Any]", added)), size)

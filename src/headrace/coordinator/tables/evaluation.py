@@ -265,7 +265,8 @@ def apply_isolated(
         log.exception("evaluation of a table broken off", extra={"table_id": table_id})
         # A driver error repeats the statement with all its values; the original error is enough.
         reason = error.orig if isinstance(error, DBAPIError) else error
-        evaluation_failed(conn, table_id, 0, without_nul(repr(reason)), now_ms=now_ms)
+        before = lake_tables.failures_of(conn, table_id)
+        evaluation_failed(conn, table_id, before, without_nul(repr(reason)), now_ms=now_ms)
 
 
 def evaluation_failed(

@@ -157,6 +157,12 @@ def counts(conn: Connection) -> Mapping[TableStatus, int]:
     return {TableStatus(status): int(n) for status, n in conn.execute(grouped)}
 
 
+def failures_of(conn: Connection, table_id: str) -> int:
+    """How often in a row it failed. Reads nothing else, since the rest of the row may be broken."""
+    failures = select(lake_tables.c.failures).where(lake_tables.c.id == table_id)
+    return int(conn.scalar(failures) or 0)
+
+
 def clocks_of(conn: Connection, table_id: str) -> Mapping[str, Any]:
     return _wide(conn, table_id)[0]
 
