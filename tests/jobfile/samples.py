@@ -105,8 +105,15 @@ def read(
     path: str = "job.conf",
     variables: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    strict: bool = False,
 ) -> JobSpec:
-    return read_job(path, text=text, variables=variables or {}, environment=environment or {})
+    return read_job(
+        path,
+        text=text,
+        variables=variables or {},
+        environment=environment or {},
+        strict=strict,
+    )
 
 
 def outcome(path: Path | str, *, text: str | None = None) -> JobSpec | BadJobFile:
@@ -117,8 +124,20 @@ def outcome(path: Path | str, *, text: str | None = None) -> JobSpec | BadJobFil
         return refused
 
 
-def problem(text: str, *, path: str = "job.conf") -> str:
-    """What is said about a job file that can't be taken, from its name on."""
+def problem(text: str, *, path: str = "job.conf", strict: bool = False) -> str:
+    """What is said first about a job file that can't be taken, from its name on."""
+    return problems(text, path=path, strict=strict)[0]
+
+
+def problems(text: str, *, path: str = "job.conf", strict: bool = False) -> list[str]:
+    """All that is said about a job file that can't be taken, each from its name on."""
     with pytest.raises(BadJobFile) as refused:
-        read(text, path=path)
-    return str(refused.value)
+        read(text, path=path, strict=strict)
+    return str(refused.value).split("\n")
+
+
+def notes(text: str, *, path: str = "job.conf") -> list[str]:
+    """All warnings about a job file, which is taken."""
+    told: list[str] = []
+    read_job(path, text=text, note=told.append)
+    return told
