@@ -119,10 +119,17 @@ def read_plugin(block: PluginBlock, *, problems: Problems, here: str = "") -> Pl
     title = descriptor.title
     written = given_options(descriptor.options, block.options, title=title, problems=problems)
     options: dict[str, JsonValue] = {}
+    not_built = False
     for given in written.usable:
-        with problems.collect():
+        try:
             options[_option_name(given)] = convert(given, title=title)
-    _check_needed(descriptor, written, block.place, problems)
+        except Problem as problem:
+            problems.add(problem)
+            not_built = not_built or bool(problem.lacks)
+    if not_built:  # it may say what other options would, such as tables_configs the schema
+        judge_unknown(written, missing=(), title=title, problems=problems)
+    else:
+        _check_needed(descriptor, written, block.place, problems)
     if problems.count == before:
         with problems.collect():
             _check_combination(descriptor, options, block.place)

@@ -89,7 +89,8 @@ class SqlTable:
 
     name: str
     place: FilePlace
-    plugin: PluginBlock | None = None  # None: it is made by a query
+    plugin: PluginBlock | None = None  # None: it is made by a query, or broken
+    broken: bool = False  # what is wrong with it was told
 
     @property
     def is_sink(self) -> bool:
@@ -195,7 +196,6 @@ class _SqlReader:
         if (other := self._tables.get(name.text)) is not None:
             text = f"table {name.text!r} is declared in line {other.place.line} already"
             raise Problem(place, f"{text}; give it another name")
-        plugin = None
         self._tables[name.text] = SqlTable(name.text, place)
         if words.at_sign("("):
             self._problems.note(
@@ -204,9 +204,10 @@ class _SqlReader:
                 "has one",
             )
         if words.take("WITH"):
+            self._tables[name.text] = SqlTable(name.text, place, broken=True)
             plugin = self._plugin(name, words)
-            self._tables[name.text] = SqlTable(name.text, place, plugin)
             words.end()
+            self._tables[name.text] = SqlTable(name.text, place, plugin)
         elif not words.take("AS"):
             raise words.problem("WITH ( or AS SELECT comes after the name of a table")
 
@@ -265,6 +266,8 @@ class _SqlReader:
         target = words.name("the name of a sink")
         place = self._places.at(target.start)
         table = self._tables.get(target.text)
+        if table is not None and table.broken:
+            return
         if table is None or not table.is_sink:
             sinks = [each.name for each in self._tables.values() if each.is_sink]
             known = hint(target.text, sinks, noun="sinks")
@@ -304,6 +307,7 @@ class _SqlReader:
     def _check_readable(self, token: SqlToken) -> None:
         table = self._tables.get(token.text)
         if table is None or table.is_sink:
+            # One that is broken may be a source.
             readable = [each.name for each in self._tables.values() if not each.is_sink]
             place = self._places.at(token.start)
             known = hint(token.text, readable, noun="tables")
