@@ -81,7 +81,63 @@ JSON = """\
 }
 """
 
-SAMPLES = {"first.conf": FIRST, "two.conf": TWO_PIPELINES, "job.json": JSON}
+# The same as FIRST.
+YAML = """\
+env:
+  job.mode: BATCH
+  job.name: demo
+  parallelism: 2
+  spark.master: local[2]
+source:
+  - plugin_name: FakeSource
+    row.num: 16
+    result_table_name: fake
+    schema:
+      fields:
+        id: bigint
+        name: string
+        score: decimal(10, 2)
+        tags: map<string, array<int>>
+        inner: {a: int, b: date}
+transform:
+  - plugin_name: Sql
+    source_table_name: fake
+    result_table_name: good
+    query: "\\n      select id, name from fake\\n      where name <> '${nobody:none}'\\n    "
+sink:
+  Iceberg:
+    namespace: db
+    table: people
+    source_table_name: good
+    iceberg.table.write-props: {write.format.default: parquet}
+"""
+
+SQL = """\
+/* config
+env {
+  job.mode = BATCH
+  job.name = demo
+  parallelism = 2
+}
+*/
+CREATE TABLE fake WITH (
+  'connector' = 'FakeSource', 'type' = 'source',
+  'row.num' = '16',  -- for each reader
+  'schema' = '{ fields { id = bigint, name = string } }'
+);
+CREATE TABLE people WITH (
+  'connector' = 'Iceberg', 'type' = 'sink', 'namespace' = 'db', 'table' = 'people'
+);
+INSERT INTO people SELECT id, name FROM fake WHERE name <> '${nobody:none}';
+"""
+
+SAMPLES = {
+    "first.conf": FIRST,
+    "two.conf": TWO_PIPELINES,
+    "job.json": JSON,
+    "job.yaml": YAML,
+    "job.sql": SQL,
+}
 
 
 def job(*, env: str = "", source: str = "row.num = 1", sink: str = "", transform: str = "") -> str:

@@ -102,7 +102,7 @@ def wire(plugins: Sequence[Plugin], *, problems: Problems) -> list[list[WiredPlu
         return [_chain(numbered, problems.note)]
     before = problems.count
     wired = _with_default_tables(numbered, problems)
-    _check_names(wired, problems)
+    _check_names(wired, problems, told_before=before)
     if problems.count == before:
         with problems.collect():
             return _connected_parts(_sorted(wired))
@@ -190,8 +190,7 @@ def _with_default_tables(plugins: list[WiredPlugin], problems: Problems) -> list
     return filled
 
 
-def _check_names(plugins: list[WiredPlugin], problems: Problems) -> None:
-    before = problems.count
+def _check_names(plugins: list[WiredPlugin], problems: Problems, *, told_before: int) -> None:
     makers = _makers(plugins, problems)
     read: set[str] = set()
     for wired in plugins:
@@ -201,7 +200,7 @@ def _check_names(plugins: list[WiredPlugin], problems: Problems) -> None:
                 text = f"{wired.title} reads table {name.table!r}, which nothing makes; {known}"
                 problems.add(Problem(name.place, text))
             read.add(name.table)
-    if problems.count > before:
+    if problems.count > told_before:
         return  # a table that is read by nothing is probably one whose reader was told already
     for table, wired in makers.items():
         if table not in read:

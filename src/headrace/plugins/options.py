@@ -262,10 +262,17 @@ def _walk(
         elif options.is_free_form(path):
             yield GivenOption(None, path, place, node)
         else:
-            path = _whole_path(path, node)
-            near = nearest(path, options.names())
-            way_out = hint(path, options.names(), noun="options")
-            yield UnknownOption(path, place, options.find(near) if near else None, way_out)
+            yield _unknown(options, path, place, node)
+
+
+def _unknown(options: OptionSet, path: str, place: FilePlace, node: Node) -> UnknownOption:
+    """An unknown option, by the whole path or by its beginning, whichever is near a known one:
+    `shema { fields { … } }` is meant for `schema`, and `Row.Num` for `row.num`."""
+    whole = _whole_path(path, node)
+    written = next((each for each in (whole, path) if nearest(each, options.names())), whole)
+    near = nearest(written, options.names())
+    way_out = hint(written, options.names(), noun="options")
+    return UnknownOption(written, place, options.find(near) if near else None, way_out)
 
 
 def _whole_path(path: str, node: Node) -> str:
