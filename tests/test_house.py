@@ -91,7 +91,7 @@ HEAVY = (
     *("pyspark", "py4j", "pyarrow"),
     *("sqlalchemy", "alembic", "psycopg", "cryptography"),
     *("fastapi", "uvicorn", "httpx2", "pydantic", "pydantic_settings"),
-    *("lark", "psutil", "rich"),
+    *("lark", "psutil", "rich", "yaml"),
 )
 
 

@@ -5,7 +5,8 @@ exit code that says its kind:
 
 0    done
 1    the job failed, was canceled, or was stopped with a savepoint before it was done; or what a
-     command about a table waited for failed; `inspect`: some table could not be read
+     command about a table waited for failed; `inspect`: some table could not be read; `import`:
+     some job file would not run
 2    refused: the request is wrong, repeating it will not help
 70   a bug of ours; the line says where its traceback lies
 71   the JVM of a worker has died; the worker may be started again
