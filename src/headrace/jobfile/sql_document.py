@@ -187,7 +187,7 @@ class _SqlReader:
 
     def declare(self, statement: Sequence[SqlToken]) -> None:
         """Note the table of a CREATE TABLE. Raises `Problem`."""
-        words = Cursor(statement, self._places)
+        words = StatementCursor(statement, self._places)
         if not words.take("CREATE", "TABLE"):
             return
         words.take("IF", "NOT", "EXISTS")
@@ -211,7 +211,7 @@ class _SqlReader:
         elif not words.take("AS"):
             raise words.problem("WITH ( or AS SELECT comes after the name of a table")
 
-    def _plugin(self, name: SqlToken, words: Cursor) -> PluginBlock:
+    def _plugin(self, name: SqlToken, words: StatementCursor) -> PluginBlock:
         place = self._places.at(name.start)
         options = Object(place)
         own: dict[str, tuple[str, FilePlace]] = {}
@@ -248,7 +248,7 @@ class _SqlReader:
 
     def connect(self, statement: Sequence[SqlToken]) -> None:
         """Note what an INSERT INTO, or a CREATE TABLE … AS, reads and writes. Raises `Problem`."""
-        words = Cursor(statement, self._places)
+        words = StatementCursor(statement, self._places)
         if words.take("INSERT", "INTO"):
             self._insert(words)
         elif words.take("CREATE", "TABLE"):
@@ -261,7 +261,7 @@ class _SqlReader:
         else:
             raise words.problem(f"a job in SQL has the statements {_STATEMENTS}")
 
-    def _insert(self, words: Cursor) -> None:
+    def _insert(self, words: StatementCursor) -> None:
         words.take("TABLE")
         target = words.name("the name of a sink")
         place = self._places.at(target.start)
@@ -281,7 +281,7 @@ class _SqlReader:
             self._query(words, output=source)
         self._inserted.setdefault(target.text, []).append((source, place))
 
-    def _plain_table(self, words: Cursor) -> str | None:
+    def _plain_table(self, words: StatementCursor) -> str | None:
         """The table of `SELECT table`, which is read as it is."""
         rest = words.rest
         if len(rest) == 2 and rest[0].says("SELECT") and rest[1].is_name:
@@ -289,7 +289,7 @@ class _SqlReader:
             return rest[1].text
         return None
 
-    def _query(self, words: Cursor, *, output: str) -> None:
+    def _query(self, words: StatementCursor, *, output: str) -> None:
         rest = words.rest
         if not rest or not rest[0].says("SELECT"):
             raise words.problem("SELECT comes here")
@@ -332,7 +332,7 @@ class _SqlReader:
         return [*sources, *self._queries, *sinks]
 
 
-class Cursor:
+class StatementCursor:
     """Walks through the tokens of one statement."""
 
     def __init__(self, tokens: Sequence[SqlToken], places: TextPlaces) -> None:
@@ -434,7 +434,7 @@ def _role(own: dict[str, tuple[str, FilePlace]], table: str, place: FilePlace) -
             raise Problem(at, f"option 'type' of table {table!r} can't be {role!r}; {known}")
 
 
-def _from_table(tokens: Sequence[SqlToken], words: Cursor) -> SqlToken:
+def _from_table(tokens: Sequence[SqlToken], words: StatementCursor) -> SqlToken:
     """The table behind the FROM that belongs to the outermost SELECT."""
     depth = 0
     for at, token in enumerate(tokens):
