@@ -11,6 +11,7 @@ import pytest
 
 from headrace import errors
 from headrace.config import Settings
+from headrace.jobfile.env import ENV
 from headrace.jobfile.reader import read_job
 from headrace.model.task import TaskKind
 from tools.reference import commands, option_groups, pages
@@ -18,7 +19,7 @@ from tools.requirement import requirement_ids
 from tools.tree import ROOT
 
 DOCS = ROOT / "docs"
-JOB_FILE = re.compile(r"^```hocon\n(.*?)^```", re.MULTILINE | re.DOTALL)
+JOB_FILE = re.compile(r"^```(hocon|yaml|sql)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def page(name: str) -> str:
@@ -70,8 +71,8 @@ def test_a_job_file_in_the_docs_can_be_read(name: str) -> None:
     examples = JOB_FILE.findall(page(name))
 
     assert examples
-    for text in examples:
-        assert read_job("example.conf", text=text).pipelines
+    for syntax, text in examples:
+        assert read_job(f"example.{syntax}", text=text).pipelines
 
 
 @pytest.mark.parametrize("requirement", sorted(requirement_ids()))
@@ -95,8 +96,7 @@ def test_the_front_page_promises_no_less_than_is_built() -> None:
     assert "keeps tables optimized" in text
 
 
-def test_the_docs_say_that_no_command_and_no_file_names_the_group_of_a_job() -> None:
-    """When one does, this page has to say so."""
+def test_the_docs_say_how_the_group_of_a_job_is_named() -> None:
     options = {
         name
         for path, command in commands()
@@ -105,10 +105,11 @@ def test_the_docs_say_that_no_command_and_no_file_names_the_group_of_a_job() -> 
         for name in parameter.opts
     }
 
-    assert "--group" not in options
-    assert "neither it nor a job file can name another one yet" in page(
-        "how-to/run-on-several-machines"
-    )
+    said = page("how-to/run-on-several-machines")
+    assert "--group" in options
+    assert ENV.find("group") is not None
+    assert "`headrace run --group NAME`" in said
+    assert "`group = NAME` in the `env` of the job file" in said
 
 
 def test_every_page_can_be_reached_from_the_menu() -> None:

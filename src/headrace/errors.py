@@ -2,7 +2,8 @@
 
 HeadraceError
 ├── Refused                 the request is wrong, repeating it will not help     422, exit 2
-│   ├── BadJobFile              a job file that can't be understood, with its place
+│   ├── BadJob                  a job that can't be accepted, with all that is wrong with it
+│   │   └── BadJobFile              a job file that can't be understood, with the places in it
 │   ├── JobFileUnreadable       a job file that can't be opened
 │   ├── BadSetting              an option of a command or a setting of the environment
 │   ├── NotFound                404
@@ -41,8 +42,8 @@ by the class, never by the message: messages are for people, and may change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Self
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
 
 ID_PREFIX_MIN = 4  # characters; commands accept a prefix of an id that is at least this long
 # Kinds of things, as errors call them, whose id may be typed as a prefix.
@@ -57,12 +58,46 @@ class Refused(HeadraceError):
     """The request can not be granted; repeating it unchanged will not help."""
 
 
-class BadJobFile(Refused):
-    """A job file is malformed, or asks for something that does not exist."""
+class FileProblem(NamedTuple):
+    """A mistake in a file, and its place."""
 
-    def __init__(self, path: str, line: int, column: int, problem: str) -> None:
+    line: int
+    column: int
+    text: str
+
+
+class BadJob(Refused):
+    """A job that can't be accepted, for one reason or several; its message has a line for each."""
+
+    def __init__(self, problems: Sequence[str], *, more: int = 0) -> None:
+        self.problems = tuple(" ".join(each.split()) for each in problems)
+        lines = [*self.problems, *([f"and {more} more"] if more else ())]
+        super().__init__("\n".join(lines))
+
+
+class BadJobFile(BadJob):
+    """A job file is malformed, or asks for something that does not exist.
+
+    `line`, `column` and `problem` are of the first mistake, `others` are the rest. Of very many
+    only some are listed, and `more` counts those that are not.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        line: int,
+        column: int,
+        problem: str,
+        *,
+        others: Sequence[FileProblem] = (),
+        more: int = 0,
+    ) -> None:
         self.path, self.line, self.column, self.problem = path, line, column, problem
-        super().__init__(f"{path}:{line}:{column}: {problem}")
+        self.others, self.more = tuple(others), more
+        found = (FileProblem(line, column, problem), *others)
+        super().__init__(
+            [f"{path}:{each.line}:{each.column}: {each.text}" for each in found], more=more
+        )
 
 
 class JobFileUnreadable(Refused):

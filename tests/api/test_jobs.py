@@ -109,6 +109,29 @@ def test_an_unknown_connector_is_refused_by_name(shared: TestClient) -> None:
     assert "Console" in message
 
 
+def test_all_that_is_wrong_with_a_job_is_listed(shared: TestClient) -> None:
+    made = submission()
+    made["spec"]["pipelines"][0]["sinks"][0]["plugin"] = "Konsole"
+    made["spec"]["pipelines"][0]["sources"][0]["options"]["row.numm"] = 5
+
+    error = error_of(shared.post("/v1/jobs", json=made), 422)
+
+    assert error["kind"] == "BadJob"
+    assert len(error["problems"]) == 2
+    assert "unknown option 'row.numm'" in error["problems"][0]
+    assert "Konsole" in error["problems"][1]
+    assert error["message"] == "\n".join(error["problems"])
+
+
+def test_a_job_runs_in_the_group_that_its_file_or_the_request_names(api: TestClient) -> None:
+    made = submission(job_id="file")
+    made["spec"]["group"] = "large"
+    assert api.post("/v1/jobs", json=made).json()["group"] == "large"
+
+    made |= {"job_id": "request", "submission_key": "k2", "group": "small"}
+    assert api.post("/v1/jobs", json=made).json()["group"] == "small"
+
+
 def test_no_answer_shows_a_secret(api: TestClient) -> None:
     made = submission(with_secret(), job_id="mine")
     said = [api.post("/v1/jobs", json=made), api.post("/v1/jobs", json=made)]

@@ -73,7 +73,7 @@ def test_what_is_wrong_in_a_job_file_is_said_with_its_place_and_the_nearest_name
     job_file: Path, tmp_path: Path, was: str, becomes: str, place: str, says: str
 ) -> None:
     job_file.write_text(JOB_FILE.replace(was, becomes))
-    done = headrace("run", "job.conf", cwd=tmp_path)
+    done = headrace("run", "job.conf", "--strict", cwd=tmp_path)
 
     line = one_line_of(done)
     assert done.returncode == 2
@@ -105,6 +105,35 @@ def test_an_option_without_effect_is_told_beside_the_answer(job_file: Path, tmp_
         "note: job.conf:2:7: option 'custom_parameters' of env has no effect yet: "
         "nothing reads it\n"
     )
+
+
+def test_all_that_is_wrong_is_told_a_line_each_and_what_is_unknown_is_a_warning(
+    job_file: Path, tmp_path: Path
+) -> None:
+    wrong = JOB_FILE.replace("env {", "env { parallelism = x, jobname = y,")
+    job_file.write_text(wrong.replace("FakeSource", "FakeSorce"))
+    done = headrace("run", "job.conf", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert [line.split(" is ")[0][:40] for line in done.stderr.splitlines()] == [
+        "warning: job.conf:2:24: unknown option 'jobname' of env"[:40],
+        "warning: job.conf: unknown names that are"[:40],
+        "headrace: job.conf:2:21: option 'parallelism'"[:40],
+        "headrace: job.conf:3:10: there is no source"[:40],
+    ]
+
+
+def test_an_unknown_option_is_told_and_counted_by_a_check(job_file: Path, tmp_path: Path) -> None:
+    job_file.write_text(JOB_FILE.replace("env {", "env { paralelism = 2,"))
+    done = headrace("run", "job.conf", "--check", cwd=tmp_path)
+
+    assert done.returncode == 0
+    assert done.stderr == (
+        "warning: job.conf:2:7: unknown option 'paralelism' of env is ignored; did you mean "
+        "'parallelism'?\n"
+        "warning: job.conf: unknown names that are ignored: 1; --strict refuses them\n"
+    )
+    assert done.stdout.endswith("  1 unknown name is ignored, told above\n")
 
 
 def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from tests.cli.machine import environment, headrace
 
 COMMANDS = (
     ("run",),
+    ("import",),
     ("up",),
     ("job",),
     ("job", "list"),

@@ -81,7 +81,63 @@ JSON = """\
 }
 """
 
-SAMPLES = {"first.conf": FIRST, "two.conf": TWO_PIPELINES, "job.json": JSON}
+# The same as FIRST.
+YAML = """\
+env:
+  job.mode: BATCH
+  job.name: demo
+  parallelism: 2
+  spark.master: local[2]
+source:
+  - plugin_name: FakeSource
+    row.num: 16
+    result_table_name: fake
+    schema:
+      fields:
+        id: bigint
+        name: string
+        score: decimal(10, 2)
+        tags: map<string, array<int>>
+        inner: {a: int, b: date}
+transform:
+  - plugin_name: Sql
+    source_table_name: fake
+    result_table_name: good
+    query: "\\n      select id, name from fake\\n      where name <> '${nobody:none}'\\n    "
+sink:
+  Iceberg:
+    namespace: db
+    table: people
+    source_table_name: good
+    iceberg.table.write-props: {write.format.default: parquet}
+"""
+
+SQL = """\
+/* config
+env {
+  job.mode = BATCH
+  job.name = demo
+  parallelism = 2
+}
+*/
+CREATE TABLE fake WITH (
+  'connector' = 'FakeSource', 'type' = 'source',
+  'row.num' = '16',  -- for each reader
+  'schema' = '{ fields { id = bigint, name = string } }'
+);
+CREATE TABLE people WITH (
+  'connector' = 'Iceberg', 'type' = 'sink', 'namespace' = 'db', 'table' = 'people'
+);
+INSERT INTO people SELECT id, name FROM fake WHERE name <> '${nobody:none}';
+"""
+
+SAMPLES = {
+    "first.conf": FIRST,
+    "two.conf": TWO_PIPELINES,
+    "job.json": JSON,
+    "job.yaml": YAML,
+    "job.sql": SQL,
+}
 
 
 def job(*, env: str = "", source: str = "row.num = 1", sink: str = "", transform: str = "") -> str:
@@ -105,8 +161,15 @@ def read(
     path: str = "job.conf",
     variables: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
+    strict: bool = False,
 ) -> JobSpec:
-    return read_job(path, text=text, variables=variables or {}, environment=environment or {})
+    return read_job(
+        path,
+        text=text,
+        variables=variables or {},
+        environment=environment or {},
+        strict=strict,
+    )
 
 
 def outcome(path: Path | str, *, text: str | None = None) -> JobSpec | BadJobFile:
@@ -117,8 +180,20 @@ def outcome(path: Path | str, *, text: str | None = None) -> JobSpec | BadJobFil
         return refused
 
 
-def problem(text: str, *, path: str = "job.conf") -> str:
-    """What is said about a job file that can't be taken, from its name on."""
+def problem(text: str, *, path: str = "job.conf", strict: bool = False) -> str:
+    """What is said first about a job file that can't be taken, from its name on."""
+    return problems(text, path=path, strict=strict)[0]
+
+
+def problems(text: str, *, path: str = "job.conf", strict: bool = False) -> list[str]:
+    """All that is said about a job file that can't be taken, each from its name on."""
     with pytest.raises(BadJobFile) as refused:
-        read(text, path=path)
-    return str(refused.value)
+        read(text, path=path, strict=strict)
+    return str(refused.value).split("\n")
+
+
+def notes(text: str, *, path: str = "job.conf") -> list[str]:
+    """All warnings about a job file, which is taken."""
+    told: list[str] = []
+    read_job(path, text=text, note=told.append)
+    return told

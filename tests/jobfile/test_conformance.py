@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import BadJobFile
+from headrace.errors import BadJobFile, JobFileUnreadable
 from headrace.jobfile.hocon import read_document
 from headrace.jobfile.reader import read_job
 from headrace.jobfile.spec_checks import check_declared, check_spec
@@ -93,9 +95,7 @@ def test_an_example_of_ours_can_be_submitted(file: Path) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_is_understood(name: str) -> None:
-    document = read_document(SAMPLES[name])
-
-    assert {plugin.role for plugin in document.plugins} >= {"source", "sink"}
+    check_spec(read_job(name, text=SAMPLES[name]))
 
 
 def test_reading_takes_milliseconds() -> None:
@@ -153,6 +153,125 @@ def test_a_damaged_job_file_is_read_or_refused_and_nothing_else(
         assert result.column >= 1
     else:
         check_declared(result)
+
+
+PAIRS = [*itertools.permutations("{}[]()=:,;", 2), *itertools.permutations("\"'`\n# ", 2)]
+ODD = [
+    "\u2028",
+    "\u202e",
+    "\ufeff",
+    "\x85",
+    "\ud800",
+    "😀",
+    "e\u0301",
+    "٣",
+    "9" * 400,
+    "1e999",
+    "-0",
+    "{" * 300,
+    "[" * 300,
+    "a." * 100,
+    "- " * 100,
+    "&a *a ",
+    "<<: ",
+    "!!int ",
+    "${a:${b}}",
+    "/* config",
+    "''",
+    "; ",
+]
+READ_CPU_SECONDS_MAX = 5.0  # of one damaged file; a reader that backtracks takes far longer
+
+
+@given(
+    name=st.sampled_from(sorted(SAMPLES)),
+    changes=st.lists(
+        st.one_of(
+            st.tuples(st.just("delete"), st.integers(0, 2000), st.integers(1, 40)),
+            st.tuples(st.just("double"), st.integers(0, 2000), st.integers(1, 200)),
+            st.tuples(st.just("write"), st.integers(0, 2000), st.sampled_from(ODD)),
+            st.tuples(st.just("byte"), st.integers(0, 2000), st.integers(0, 255)),
+            st.tuples(st.just("swap"), st.integers(0, 2000), st.sampled_from(PAIRS)),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+)
+@examples(200)
+def test_a_damaged_file_of_any_kind_gives_a_job_or_errors_with_places(
+    name: str, changes: list[tuple[str, int, Any]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    data = SAMPLES[name].encode()
+    for how, where, what in changes:
+        data = damaged(data, how, where % (len(data) + 1), what)
+    file = tmp_path_factory.getbasetemp() / f"damaged-{name}"
+    file.write_bytes(data)
+
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        with pytest.raises(JobFileUnreadable, match="is not UTF-8"):
+            read_job(file)
+        return
+    began_s = time.process_time()
+    result = outcome(file)
+
+    assert time.process_time() - began_s < READ_CPU_SECONDS_MAX
+    if isinstance(result, BadJobFile):
+        lines = text.count("\n") + 1
+        for place in ((result.line, result.column), *(each[:2] for each in result.others)):
+            assert 1 <= place[0] <= lines + 1
+            assert place[1] >= 1
+        assert len(str(result).split("\n")) == len(result.problems) + bool(result.more)
+    else:
+        check_declared(result)
+
+
+def damaged(data: bytes, how: str, at: int, what: Any) -> bytes:
+    match how:
+        case "delete":
+            return data[:at] + data[at + what :]
+        case "double":
+            return data[: at + what] + data[at:]
+        case "write":
+            return data[:at] + what.encode(errors="surrogatepass") + data[at:]
+        case "byte":
+            return data[:at] + bytes([what]) + data[at + 1 :]
+        case _:
+            old, new = what
+            return data[:at] + data[at:].replace(old.encode(), new.encode(), 1)
+
+
+LARGE = 100_000  # characters; what is not linear in them takes minutes
+
+
+@pytest.mark.parametrize("suffix", [".conf", ".json", ".yaml", ".sql"])
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "{",
+        "[",
+        "(",
+        "a{",
+        "a.",
+        "- ",
+        "? ",
+        '"',
+        "'",
+        "*a ",
+        "${",
+        "/* config ",
+        "a = [\n",
+        "}",
+        "@",
+    ],
+)
+def test_a_large_file_of_nonsense_is_refused_in_seconds(suffix: str, piece: str) -> None:
+    began_s = time.process_time()
+
+    assert isinstance(outcome(f"job{suffix}", text=piece * (LARGE // len(piece))), BadJobFile)
+
+    assert time.process_time() - began_s < READ_CPU_SECONDS_MAX
 
 
 @given(pieces=st.lists(st.sampled_from([*PIECES, "a", "b", "1"]), max_size=60))

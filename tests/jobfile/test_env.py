@@ -46,7 +46,7 @@ from tests.jobfile.samples import job, problem, read
     ],
 )
 def test_an_env_option_that_can_not_be_used_is_refused(env: str, said: str) -> None:
-    refused = problem(job(env=env))
+    refused = problem(job(env=env), strict=True)
 
     assert refused.split(": ", 1)[1] == said
     assert refused.startswith("job.conf:2:")

@@ -127,14 +127,15 @@ def test_a_number_keeps_its_text() -> None:
     assert node == Scalar(FilePlace(1, 5), 1.1, "1.10")
 
 
+NOT_CLOSED = "is never closed: the file ends too early"
 NOT_HERE = "was not expected here; "
 
 
 @pytest.mark.parametrize(
     ("text", "line", "column", "said"),
     [
-        ("a {\n b = 1\n", 3, 1, "the file ends too early: '}' is missing"),
-        ("a = [1,\n2", 2, 2, "the file ends too early: ']' is missing"),
+        ("a {\n b = 1\n", 1, 3, f"this '{{' {NOT_CLOSED}, in line 3; add '}}' where it is to end"),
+        ("a = [1,\n2", 1, 5, f"this '[' {NOT_CLOSED}, in line 2; add ']' where it is to end"),
         ("a =", 1, 4, "the file ends too early: a value is missing"),
         (
             "a = 1\nb = select * from x",
@@ -149,13 +150,19 @@ NOT_HERE = "was not expected here; "
             f"':' {NOT_HERE}put the value in double quotes if it belongs to it, "
             "or begin a new line",
         ),
-        ("a 1\nb = 2", 2, 1, f"'b' {NOT_HERE}after a key comes '=', ':' or '{{'"),
+        (
+            "a 1\nb = 2",
+            2,
+            1,
+            f"'b' {NOT_HERE}after a key comes '=', ':' or '{{', and the key in line 1 has nothing",
+        ),
         ("a = 1 }", 1, 7, f"'}}' {NOT_HERE}a key comes here, or the end of the block"),
         (
             "a = [1 }",
             1,
             8,
-            f"'}}' {NOT_HERE}a list goes on with ',' or a new line, or ends with ']'",
+            f"'}}' {NOT_HERE}a list goes on with ',' or a new line, or ends with ']'; "
+            "what is open here is the '[' of line 1, column 5",
         ),
         ("a = , 1", 1, 5, f"',' {NOT_HERE}a value comes here"),
         ('a = "abc\n', 1, 5, "this string has no end: '\"' is missing on this line"),

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.jobfile.reader import read_job
-from tests.jobfile.samples import job
-
-
-def notes(text: str) -> list[str]:
-    told: list[str] = []
-    read_job("job.conf", text=text, note=told.append)
-    return told
+from tests.jobfile.samples import job, notes
 
 
 @pytest.mark.parametrize(

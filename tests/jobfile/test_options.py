@@ -137,7 +137,7 @@ def test_an_option_is_found_by_its_path_and_converted(
     ],
 )
 def test_a_wrong_option_is_refused_with_its_place_and_the_way_out(written: str, said: str) -> None:
-    assert problem(job(source=written)) == f"job.conf:{said}"
+    assert problem(job(source=written), strict=True) == f"job.conf:{said}"
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_sink_that_can_not_be_used_is_refused(sink: str, said: str) -> None:
 
 
 def test_the_known_options_are_listed_when_none_is_near() -> None:
-    assert problem(job(sink="somewhere = 1")) == (
+    assert problem(job(sink="somewhere = 1"), strict=True) == (
         "job.conf:10:1: unknown option 'somewhere' of sink Console; known options: "
         "log.print.data, log.print.delay.ms, plugin_input, source_table_name, parallelism"
     )

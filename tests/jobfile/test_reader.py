@@ -68,33 +68,15 @@ def test_a_json_job_is_read_with_its_variables() -> None:
     assert spec.pipelines[0].sinks[0].inputs == ("fake",)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "why"),
-    [
-        ("job.yaml", "", "its name ends in .yaml"),
-        ("job.YML", TWO_PIPELINES, "its name ends in .yml"),
-        ("job", "# mine\nenv:\n  job.mode: BATCH\nsource:\n", "line 2 is 'env:'"),
-        ("job.conf", "---\nsource:\n  - plugin_name: FakeSource\n", "line 1 is '---'"),
-        (
-            "job.conf",
-            "source:   # rows\n  - plugin_name: FakeSource\nsink:\n- plugin_name: Console\n",
-            "line 1 is 'source:'",
-        ),
-        ("job.conf", "\n# mine\n---\nsource:\n  - x: y\n", "line 3 is '---'"),
-        ("job.conf", 'env:\n  "job.mode": BATCH\n', "line 1 is 'env:'"),
-        ("job.conf", "env:\n  # mine\n\n  'job.mode': BATCH\n", "line 1 is 'env:'"),
-    ],
-)
-def test_a_yaml_file_is_told_that_it_is_yaml(name: str, text: str, why: str) -> None:
-    with pytest.raises(JobFileUnreadable) as refused:
-        read_job(name, text=text)
-
-    said, _, as_hocon = str(refused.value).partition(". As HOCON it fails at line ")
-    assert said == (
-        f"{name}: this is YAML ({why}), and YAML job files are not supported yet; write the job as "
-        "HOCON, with blocks in braces, or convert it to JSON"
+@pytest.mark.parametrize("name", ["job.yaml", "job.YML", "job.conf", "job"])
+@pytest.mark.parametrize("before", ["", "---\n", "\n# mine\n---\n"])
+def test_a_yaml_file_is_known_by_its_name_or_its_looks(name: str, before: str) -> None:
+    text = (
+        f"{before}env:\n  'job.mode': BATCH\nsource:   # rows\n  - plugin_name: FakeSource\n"
+        "    schema: {fields: {id: int}}\nsink:\n- plugin_name: Console\n"
     )
-    assert bool(as_hocon) == why.startswith("line")
+
+    assert read(text, path=name).pipelines[0].sinks[0].plugin == "Console"
 
 
 def test_a_line_of_dashes_somewhere_in_a_file_does_not_make_it_yaml() -> None:
@@ -151,9 +133,6 @@ def test_a_file_that_can_not_be_read_is_refused_in_one_line(tmp_path: Path) -> N
         assert said(endless) == (
             "can't be read: it is no regular file; save the job in a file and name that"
         )
-    assert said("job.sql") == (
-        "SQL job files are not supported yet; write the job as HOCON or JSON"
-    )
 
 
 def test_an_unknown_block_is_refused_but_a_constant_is_not() -> None:

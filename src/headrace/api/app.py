@@ -34,6 +34,11 @@ ERROR_SCHEMA = {
             "properties": {
                 "kind": {"type": "string", "description": "What a program decides by."},
                 "message": {"type": "string", "description": "For people; its words may change."},
+                "problems": {
+                    "type": "array",
+                    "items": {"type": "string"},
+                    "description": "Of BadJob: all that is wrong with the job, 20 at most.",
+                },
                 "leader": {
                     "type": "string",
                     "nullable": True,

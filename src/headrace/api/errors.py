@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 
 from headrace.errors import (
+    BadJob,
     Fenced,
     HeadraceError,
     NotFound,
@@ -52,6 +53,8 @@ def body_of(error: HeadraceError) -> dict[str, object]:
     body: dict[str, object] = {"kind": type(error).__name__, "message": str(error)}
     if isinstance(error, NotLeader):
         body["leader"] = error.leader
+    if isinstance(error, BadJob):
+        body["problems"] = list(error.problems)
     if isinstance(error, ProtocolRefused):
         body |= {"oldest": error.oldest, "newest": error.newest}
     return {"error": body}

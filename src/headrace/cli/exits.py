@@ -1,10 +1,12 @@
 """How a command ends: exit codes of errors, Ctrl-C and SIGTERM, and calls that can be abandoned.
 
-An error becomes one line on standard error, and an exit code that says its kind:
+An error becomes one line on standard error, that of a job a line for each of its problems, and an
+exit code that says its kind:
 
 0    done
 1    the job failed, was canceled, or was stopped with a savepoint before it was done; or what a
-     command about a table waited for failed; `inspect`: some table could not be read
+     command about a table waited for failed; `inspect`: some table could not be read; `import`:
+     some job file would not run
 2    refused: the request is wrong, repeating it will not help
 70   a bug of ours; the line says where its traceback lies
 71   the JVM of a worker has died; the worker may be started again
@@ -46,6 +48,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from headrace.clock import SystemClock
 from headrace.errors import (
+    BadJob,
     CoordinatorUnavailable,
     HeadraceError,
     JobFailed,
@@ -95,13 +98,15 @@ def exit_code(error: HeadraceError) -> int:
 
 
 def exit_with_error(error: Exception, *, debug: bool) -> NoReturn:
-    """Print the error in one line, and exit with the code of its kind."""
+    """Print the error, in one line unless it has several reasons, and exit with the code of its
+    kind."""
     from pydantic import (
         ValidationError,
     )  # slow to import, and not needed by a command that succeeds
 
     if isinstance(error, HeadraceError) and (code := exit_code(error)) != BUG:
-        _print_line(str(error))
+        for text in str(error).split("\n") if isinstance(error, BadJob) else [str(error)]:
+            _print_line(text)
     elif isinstance(error, ValidationError) and error.title == "Settings":
         code = REFUSED
         _print_line(_settings_line(error))

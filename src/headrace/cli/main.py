@@ -13,7 +13,7 @@ import typer
 from headrace import __version__
 from headrace.cli import connectors, exits, groups, serve, store
 from headrace.cli.context import Context, Output
-from headrace.cli.jobs import commands
+from headrace.cli.jobs import commands, import_command
 from headrace.cli.local import commands as local_commands
 from headrace.cli.tables import catalogs
 from headrace.cli.tables import commands as table_commands
@@ -29,6 +29,7 @@ app = typer.Typer(
 )
 
 app.command("run")(commands.run)
+app.command("import")(import_command.import_jobs)
 app.command("up")(local_commands.up)
 app.add_typer(commands.app, name="job")
 app.add_typer(catalogs.app, name="catalog")

@@ -1,10 +1,11 @@
 """Job files: what a user writes, as SeaTunnel has it, with the place of every key and value.
 
-    text → RawObject (hocon: LALR grammar) → Document (hocon: merged, plugins as lists)
-         → variables replaced (variables) → options checked and converted (options, option_values,
-         registry) → pipelines (graph) → JobSpec (reader)
+    text → Document, with plugins as lists (hocon: an LALR grammar, also for JSON; yaml_document;
+         sql_document) → variables replaced (variables) → options checked and converted (env,
+         registry, by plugins.options) → pipelines (graph) → JobSpec (reader)
 
-What comes over the wire instead of from a file passes the same checks (wire).
+Every step adds what is wrong to one `Problems`, so that all of it is told at once. What comes over
+the wire instead of from a file passes the same checks (spec_checks).
 """
 
 from __future__ import annotations

@@ -5,24 +5,36 @@ They hold for the job as a whole: mode, parallelism, checkpoints, retries.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import JsonValue
 
+from headrace.model.ids import NAME
 from headrace.model.jobs.spec import LOST_WORKERS_MAX, EnvSpec
 from headrace.plugins.option_values import convert
 from headrace.plugins.options import (
     PARALLELISM_MAX,
+    GivenOption,
     Kind,
     Option,
     OptionSet,
     given_options,
+    judge_unknown,
     note_idle,
 )
-from headrace.plugins.syntax_tree import Node, Note, Object, Problem, describe
+from headrace.plugins.problems import Problems
+from headrace.plugins.syntax_tree import Node, Object, Problem, describe
 
 JOB_NAME_CHARS_MAX = 200
 _MODES = ("BATCH", "STREAMING")
+
+
+def _group_flaw(name: str) -> str | None:
+    if NAME.fullmatch(name):
+        return None
+    return "take up to 100 letters, digits, '.', '_' or '-', beginning with a letter or a digit"
+
 
 ENV = OptionSet(
     (
@@ -34,6 +46,13 @@ ENV = OptionSet(
             doc="STREAMING: it ends only when it is cancelled, or stopped with a savepoint.",
         ),
         Option("job.name", Kind.STRING),
+        Option(
+            "group",
+            Kind.STRING,
+            flaw=_group_flaw,
+            doc="The group of workers that the job runs in; `headrace run --group` wins over it. "
+            "Without either it is `default`.",
+        ),
         Option(
             "parallelism",
             Kind.INT,
@@ -140,27 +159,47 @@ _FIELDS = {  # by option, the field of EnvSpec
 }
 
 
-def read_env(node: Node | None, *, note: Note) -> tuple[EnvSpec, str | None]:
-    """What the env block says, and the job's name if it gives one. Raises `Problem`."""
+@dataclass(frozen=True, slots=True)
+class EnvBlock:
+    """What an env block says."""
+
+    env: EnvSpec = field(default_factory=EnvSpec)
+    name: str | None = None  # of the job
+    group: str | None = None  # of workers, that the job is to run in
+
+
+def read_env(node: Node | None, *, problems: Problems) -> EnvBlock:
+    """What the env block says. What is wrong with it is added to `problems`, and left out."""
     if node is None:
-        return EnvSpec(), None
+        return EnvBlock()
     if not isinstance(node, Object):
-        raise Problem(node.place, f"env must be a block, and is {describe(node)}")
-    fields: dict[str, Any] = {}
-    other: dict[str, JsonValue] = {}
-    name: str | None = None
-    options = given_options(ENV, node, title="env")
-    note_idle(ENV, options, title="env", note=note)
-    for given in options:
-        value = convert(given, title="env")
-        key = given.option.name if given.option else given.path
-        if key == "job.name":
-            name = str(value)
-            if not 1 <= len(name) <= JOB_NAME_CHARS_MAX:
-                text = f"job.name must have 1 to {JOB_NAME_CHARS_MAX} characters"
-                raise Problem(given.node.place, text)
-        elif key in _FIELDS:
-            fields[_FIELDS[key]] = value
-        elif given.option is None or key == "custom_parameters":
-            other[key] = value
-    return EnvSpec(**fields, other=other), name
+        problems.add(Problem(node.place, f"env must be a block, and is {describe(node)}"))
+        return EnvBlock()
+    written = given_options(ENV, node, title="env", problems=problems)
+    judge_unknown(written, missing=(), title="env", problems=problems)
+    note_idle(ENV, written.usable, title="env", note=problems.note)
+    values: dict[str, JsonValue] = {}
+    for given in written.usable:
+        with problems.collect():
+            key = given.option.name if given.option else given.path
+            values[key] = _checked(key, convert(given, title="env"), given)
+    fields: dict[str, Any] = {_FIELDS[key]: values[key] for key in _FIELDS if key in values}
+    other = {
+        key: value
+        for key, value in values.items()
+        if key == "custom_parameters" or ENV.find(key) is None
+    }
+    return EnvBlock(
+        EnvSpec(**fields, other=other), _text(values.get("job.name")), _text(values.get("group"))
+    )
+
+
+def _checked(key: str, value: JsonValue, given: GivenOption) -> JsonValue:
+    if key == "job.name" and not 1 <= len(str(value)) <= JOB_NAME_CHARS_MAX:
+        text = f"job.name must have 1 to {JOB_NAME_CHARS_MAX} characters"
+        raise Problem(given.node.place, text)
+    return value
+
+
+def _text(value: JsonValue) -> str | None:
+    return None if value is None else str(value)

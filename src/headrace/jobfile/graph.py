@@ -13,7 +13,7 @@ pipeline has written there by then: `find_clash` finds such pairs.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
@@ -22,6 +22,7 @@ from headrace.jobfile.registry import NamedTable, Plugin
 from headrace.model.text import hint
 from headrace.plugins.catalog import catalog, save_modes_of
 from headrace.plugins.descriptor import TargetKey
+from headrace.plugins.problems import Problems
 from headrace.plugins.save_modes import SaveModes
 from headrace.plugins.syntax_tree import ROLES, FilePlace, Note, Problem, Role
 
@@ -76,24 +77,36 @@ class Clash:
         )
 
 
-def wire(plugins: Sequence[Plugin], *, end: FilePlace, note: Note) -> list[list[WiredPlugin]]:
-    """The pipelines of a job, each sorted so that a plugin comes after its inputs.
-
-    `end` is the place of a missing source or sink. Raises `Problem`.
-    """
-    ordered = [plugin for role in ROLES for plugin in plugins if plugin.role == role]
+def check_roles(
+    roles: Collection[Role], *, end: FilePlace, problems: Problems, where: str = ""
+) -> None:
+    """Check that a job with plugins of these roles has a source and a sink. `end` is the place of
+    a missing one; `where` says how it is written."""
     for role in ("source", "sink"):
-        if not any(plugin.role == role for plugin in ordered):
-            raise Problem(end, f"the job has no {role}; write a {role} {{ … }} block with one")
+        if role not in roles:
+            way_out = where.format(role=role) or f"write a {role} {{ … }} block with one"
+            problems.add(Problem(end, f"the job has no {role}; {way_out}"))
+
+
+def wire(plugins: Sequence[Plugin], *, problems: Problems) -> list[list[WiredPlugin]]:
+    """The pipelines of a job, each sorted so that a plugin comes after its inputs; none of them
+    when something is wrong with the wiring, which is added to `problems`."""
+    ordered = [plugin for role in ROLES for plugin in plugins if plugin.role == role]
     if len(ordered) > PLUGINS_MAX:
-        raise Problem(ordered[PLUGINS_MAX].place, f"a job may have {PLUGINS_MAX} plugins at most")
+        place = ordered[PLUGINS_MAX].place
+        problems.add(Problem(place, f"a job may have {PLUGINS_MAX} plugins at most"))
+        return []
     numbered = _numbered(ordered)
     counts = [sum(each.role == role for each in numbered) for role in ROLES]
     if counts[0] == 1 and counts[1] <= 1 and counts[2] == 1:
-        return [_chain(numbered, note)]
-    wired = _with_default_tables(numbered)
-    _check_names(wired)
-    return _connected_parts(_sorted(wired))
+        return [_chain(numbered, problems.note)]
+    before = problems.count
+    wired = _with_default_tables(numbered, problems)
+    _check_names(wired, problems, told_before=before)
+    if problems.count == before:
+        with problems.collect():
+            return _connected_parts(_sorted(wired))
+    return []
 
 
 def find_clash(sinks: Sequence[ConfiguredSink]) -> Clash | None:
@@ -154,9 +167,9 @@ def _note_other_inputs(wired: WiredPlugin, made: NamedTable | None, note: Note) 
             )
 
 
-def _with_default_tables(plugins: list[WiredPlugin]) -> list[WiredPlugin]:
+def _with_default_tables(plugins: list[WiredPlugin], problems: Problems) -> list[WiredPlugin]:
     """Fill in the tables that are not named: an output is named after its plugin, and an input is
-    the output of the plugin before. Raises `Problem` when it is not certain which one that is."""
+    the output of the plugin before. It is a problem when it is not certain which one that is."""
     sources = [wired for wired in plugins if wired.role == "source"]
     filled: list[WiredPlugin] = []
     before: WiredPlugin | None = None
@@ -164,12 +177,9 @@ def _with_default_tables(plugins: list[WiredPlugin]) -> list[WiredPlugin]:
         inputs = wired.inputs
         if wired.role != "source" and not inputs:
             if before is None or (before.role == "source" and len(sources) > 1):
-                raise Problem(
-                    wired.plugin.place,
-                    f"{wired.title} needs plugin_input (or source_table_name), since the job has "
-                    f"{len(sources)} sources",
-                )
-            inputs = tuple(filter(None, [before.output]))
+                text = f"{wired.title} needs plugin_input (or source_table_name), since the job has"
+                problems.add(Problem(wired.plugin.place, f"{text} {len(sources)} sources"))
+            inputs = tuple(filter(None, [before.output if before else None]))
         output = (
             None
             if wired.role == "sink"
@@ -180,41 +190,36 @@ def _with_default_tables(plugins: list[WiredPlugin]) -> list[WiredPlugin]:
     return filled
 
 
-def _check_names(plugins: list[WiredPlugin]) -> None:
-    makers = _makers(plugins)
+def _check_names(plugins: list[WiredPlugin], problems: Problems, *, told_before: int) -> None:
+    makers = _makers(plugins, problems)
     read: set[str] = set()
     for wired in plugins:
         for name in wired.inputs:
             if name.table not in makers:
-                raise Problem(
-                    name.place,
-                    f"{wired.title} reads table {name.table!r}, which nothing makes; "
-                    f"{hint(name.table, makers, noun='tables')}",
-                )
+                known = hint(name.table, makers, noun="tables")
+                text = f"{wired.title} reads table {name.table!r}, which nothing makes; {known}"
+                problems.add(Problem(name.place, text))
             read.add(name.table)
+    if problems.count > told_before:
+        return  # a table that is read by nothing is probably one whose reader was told already
     for table, wired in makers.items():
         if table not in read:
             place = wired.output.place if wired.output else wired.plugin.place
-            raise Problem(
-                place,
-                f"table {table!r} of {wired.title} is read by nothing; "
-                "name it as plugin_input of a sink, or remove the plugin",
-            )
+            text = f"table {table!r} of {wired.title} is read by nothing; "
+            way_out = "name it as plugin_input of a sink, or remove the plugin"
+            problems.add(Problem(place, text + way_out))
 
 
-def _makers(plugins: list[WiredPlugin]) -> dict[str, WiredPlugin]:
+def _makers(plugins: list[WiredPlugin], problems: Problems) -> dict[str, WiredPlugin]:
     makers: dict[str, WiredPlugin] = {}
     for wired in plugins:
         if wired.output is None:
             continue
-        other = makers.get(wired.output.table)
-        if other is not None:
-            raise Problem(
-                wired.output.place,
-                f"table {wired.output.table!r} of {wired.title} is already made by {other.title}; "
-                "give it another plugin_output",
-            )
-        makers[wired.output.table] = wired
+        other = makers.setdefault(wired.output.table, wired)
+        if other is not wired:
+            made = f"table {wired.output.table!r} of {wired.title} is already made by {other.title}"
+            text = f"{made}; give it another plugin_output"
+            problems.add(Problem(wired.output.place, text))
     return makers
 
 

@@ -25,7 +25,9 @@ from typing import NamedTuple, cast
 
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 
+from headrace.jobfile.hocon_errors import SyntaxRecovery, place_at, place_of
 from headrace.model.text import storing_flaw
+from headrace.plugins.problems import Problems
 from headrace.plugins.syntax_tree import (
     NESTING_MAX,
     ROLES,
@@ -73,7 +75,6 @@ _NL: /(?:\#[^\n]*|\/\/[^\n]*|\n)(?:[^\S\n]|\#[^\n]*|\/\/[^\n]*|\n)*/
 WS: /[^\S\n]+/
 %ignore WS
 """
-_CLOSING = (("RBRACE", "'}'"), ("RSQB", "']'"))
 _ROLE_OF: dict[str, Role] = {role: role for role in ROLES}
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(\.\d+)?([eE][+-]?\d{1,3})?", re.ASCII)
 _LITERALS = {"true": True, "false": False, "null": None}
@@ -132,39 +133,86 @@ class Document:
     plugins: list[PluginBlock] = field(default_factory=list[PluginBlock])
 
 
-def read_document(text: str) -> Document:
-    """The document that a text describes. Raises `Problem` at its first mistake."""
-    if (nul := text.find("\0")) >= 0:
-        line = text.count("\n", 0, nul) + 1
-        raise Problem(
-            FilePlace(line, nul - text.rfind("\n", 0, nul)), "a NUL character stands here"
-        )
-    raw = parse(text)
-    builder = _DocumentBuilder(text)
-    document = Document(Object(raw.place))
-    for member in raw.fields:
-        path = builder.key(member.key)
-        role = _ROLE_OF.get(path[0].name)
-        if role is None:
-            builder.put(document.root, path, member)
-        else:
-            document.plugins += builder.plugins(role, path, member)
+def read_document(text: str, *, problems: Problems | None = None) -> Document:
+    """The document that a text describes.
+
+    Raises `Problem` at its first mistake; with `problems` all of them are added to these, and the
+    document is not to be used if there are any.
+    """
+    kept = Problems() if problems is None else problems
+    document = _read_all(text, kept)
+    if problems is None:
+        kept.check()
     return document
 
 
-def parse(text: str) -> RawObject:
-    """The fields of a document as written: nothing is merged or replaced yet. Raises `Problem`."""
+def _read_all(text: str, problems: Problems) -> Document:
+    document = Document(Object(FilePlace(1, 1)))
+    if (nul := text.find("\0")) >= 0:
+        problems.add(Problem(place_at(text, nul), "a NUL character stands here"))
+        return document
+    before = problems.count
+    raw = parse(text, problems)
+    if problems.count > before:  # what was passed over would be missed by any other check
+        return document
+    builder = _DocumentBuilder(text)
+    document.root = Object(raw.place)
+    for member in raw.fields:
+        with problems.collect():
+            path = builder.key(member.key)
+            role = _ROLE_OF.get(path[0].name)
+            if role is None:
+                builder.put(document.root, path, member)
+            else:
+                document.plugins += builder.plugins(role, path, member)
+    return document
+
+
+def read_value(text: str, at: FilePlace) -> Node:
+    """The value that a text describes, which stands at a place of a file. Raises `Problem`."""
     try:
-        return _parser()(text)
-    except UnexpectedToken as error:
-        raise _unexpected(error, text) from None
-    except UnexpectedCharacters as error:
-        place = FilePlace(error.line, error.column)
-        raise Problem(place, _bad_character(text, place)) from None
+        node = read_document(f"v=\n{text}").root.members["v"]
+    except Problem as problem:
+        raise Problem(_shifted_place(problem.place, at), problem.text) from None
+    return _shifted(node, at)
 
 
-def place_of(token: Token) -> FilePlace:
-    return FilePlace(token.line or 1, token.column or 1)
+def _shifted_place(place: FilePlace, at: FilePlace) -> FilePlace:
+    """A place within a value whose text begins in line 2, as a place of the file."""
+    column = place.column + at.column - 1 if place.line == 2 else place.column
+    return FilePlace(place.line + at.line - 2, column)
+
+
+def _shifted(node: Node, at: FilePlace) -> Node:
+    place = _shifted_place(node.place, at)
+    match node:
+        case Array():
+            return Array(place, tuple(_shifted(item, at) for item in node.items))
+        case Concatenation():
+            return Concatenation(place, tuple(_shifted(part, at) for part in node.parts))
+        case Object():
+            shifted = Object(place)
+            for key, where, member in node.walk():
+                shifted.put(key, _shifted_place(where, at), _shifted(member, at))
+            return shifted
+        case Scalar() | Reference():
+            return replace(node, place=place)
+
+
+def parse(text: str, problems: Problems) -> RawObject:
+    """The fields of a document as written: nothing is merged or replaced yet.
+
+    Behind a mistake the parser goes on, at the next token that fits; what it returns then is not
+    to be used. It tells of one mistake a line, since others there are mostly made by the first.
+    """
+    recovery = SyntaxRecovery(text, problems)
+    try:
+        return _parser()(text, on_error=recovery.go_on)
+    except (UnexpectedToken, UnexpectedCharacters) as error:
+        recovery.note(error)
+    except Problem as problem:
+        problems.add(problem)
+    return RawObject(FilePlace(1, 1), (), 1)
 
 
 def _depth(place: FilePlace, values: Iterable[RawValue]) -> int:
@@ -214,49 +262,9 @@ class _RawTransformer(Transformer[Token, RawObject]):
 
 
 @functools.cache
-def _parser() -> Callable[[str], RawObject]:
+def _parser() -> Callable[..., RawObject]:
     lark = Lark(GRAMMAR, parser="lalr", lexer="basic", transformer=_RawTransformer())
-    return cast("Callable[[str], RawObject]", getattr(lark, "parse"))  # noqa: B009 - untyped
-
-
-def _unexpected(error: UnexpectedToken, text: str) -> Problem:
-    token, wanted = cast("Token", error.token), error.accepts
-    if token.type == "$END":
-        line = text.count("\n") + 1
-        column = len(text) - (text.rfind("\n") + 1) + 1
-        missing = [sign for kind, sign in _CLOSING if kind in wanted]
-        what = f"{' or '.join(missing)} is missing" if missing else "a value is missing"
-        return Problem(FilePlace(line, column), f"the file ends too early: {what}")
-    if token.type == "INCLUDE":
-        return Problem(
-            place_of(token), "include is not supported; write the included text into this file"
-        )
-    met = "the end of the line" if token.type == "_NL" else repr(str(token))
-    return Problem(place_of(token), f"{met} was not expected here; {_advice(token, wanted)}")
-
-
-def _advice(token: Token, wanted: set[str]) -> str:
-    if "SET" in wanted:
-        return "after a key comes '=', ':' or '{'"
-    if token.type == "SET" and "_NL" in wanted and "REFERENCE" in wanted:
-        return "put the value in double quotes if it belongs to it, or begin a new line"
-    if "RSQB" in wanted:
-        return "a list goes on with ',' or a new line, or ends with ']'"
-    if "REFERENCE" in wanted:
-        return "a value comes here"
-    return "a key comes here, or the end of the block"
-
-
-def _bad_character(text: str, place: FilePlace) -> str:
-    rest = text.split("\n")[place.line - 1][place.column - 1 :]
-    character = rest[0]
-    if rest.startswith('"""'):
-        return 'this string has no end: \'"""\' is missing'
-    if character == '"':
-        return "this string has no end: '\"' is missing on this line"
-    if character == "$":
-        return "this variable has no end, or no name; write ${name} or ${name:default}"
-    return f"{character!r} can't stand in an unquoted value; put the value in double quotes"
+    return cast("Callable[..., RawObject]", getattr(lark, "parse"))  # noqa: B009 - untyped
 
 
 class _DocumentBuilder:
@@ -273,7 +281,7 @@ class _DocumentBuilder:
             case [RawObject() as block]:
                 return [self._plugin(role, self.key(f.key), f) for f in block.fields]
             case _:
-                return self._plugins_of_list(role, self.value(member.value))
+                return plugins_of_list(role, self.value(member.value))
 
     def _plugin(self, role: Role, path: list[Key], member: RawField) -> PluginBlock:
         name, place = path[0]
@@ -283,18 +291,6 @@ class _DocumentBuilder:
         if not isinstance(options, Object):
             raise Problem(place, f"{role} {name} must be a block: {name} {{ … }}")
         return PluginBlock(role, name, place, options)
-
-    def _plugins_of_list(self, role: Role, node: Node) -> list[PluginBlock]:
-        if not isinstance(node, Array):
-            raise Problem(node.place, f"{role} must be a block of plugins, or a list of them")
-        plugins: list[PluginBlock] = []
-        for item in node.items:
-            name = item.members.get("plugin_name") if isinstance(item, Object) else None
-            if not isinstance(item, Object) or not isinstance(name, Scalar):
-                raise Problem(item.place, f"a {role} in a list must be an object with plugin_name")
-            del item.members["plugin_name"]
-            plugins.append(PluginBlock(role, name.text, name.place, item))
-        return plugins
 
     def object(self, raw: RawObject) -> Object:
         node = Object(raw.place)
@@ -359,7 +355,7 @@ class _DocumentBuilder:
         if piece.type == "REFERENCE":
             return Reference(place_of(piece), str(piece))
         text = _text(piece)
-        value = _plain_value(text) if piece.type == "UNQUOTED" else text
+        value = plain_value(text) if piece.type == "UNQUOTED" else text
         return Scalar(place_of(piece), value, text)
 
     def _joined_text(self, tokens: list[Token]) -> Scalar:
@@ -370,6 +366,20 @@ class _DocumentBuilder:
                 text = _DOLLARS.sub(r"${?:\g<0>}", text)
             text += _text(token)
         return Scalar(place_of(tokens[0]), text, text)
+
+
+def plugins_of_list(role: Role, node: Node) -> list[PluginBlock]:
+    """The plugins of a list of objects that name themselves by `plugin_name`. Raises `Problem`."""
+    if not isinstance(node, Array):
+        raise Problem(node.place, f"{role} must be a block of plugins, or a list of them")
+    plugins: list[PluginBlock] = []
+    for item in node.items:
+        name = item.members.get("plugin_name") if isinstance(item, Object) else None
+        if not isinstance(item, Object) or not isinstance(name, Scalar):
+            raise Problem(item.place, f"a {role} in a list must be an object with plugin_name")
+        del item.members["plugin_name"]
+        plugins.append(PluginBlock(role, name.text, name.place, item))
+    return plugins
 
 
 def _text(token: Token) -> str:
@@ -396,7 +406,7 @@ def _unquoted(token: Token) -> str:
     return text
 
 
-def _plain_value(text: str) -> Plain:
+def plain_value(text: str) -> Plain:
     """The value of an unquoted text. A number whose digits a float would change stays text."""
     if text in _LITERALS:
         return _LITERALS[text]

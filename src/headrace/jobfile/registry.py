@@ -14,18 +14,23 @@ from pydantic import JsonValue
 from headrace.model.jobs.spec import EnvSpec
 from headrace.model.text import hint
 from headrace.plugins.catalog import catalog
-from headrace.plugins.descriptor import AnyDescriptor
+from headrace.plugins.descriptor import WIRING, AnyDescriptor
 from headrace.plugins.option_values import convert
-from headrace.plugins.options import GivenOption, given_options, note_idle
+from headrace.plugins.options import (
+    BlockOptions,
+    GivenOption,
+    given_options,
+    judge_unknown,
+    note_idle,
+)
+from headrace.plugins.problems import Problems
 from headrace.plugins.syntax_tree import (
     ROLES,
     FilePlace,
     Node,
-    Note,
     PluginBlock,
     Problem,
     Role,
-    ignore_note,
 )
 
 _SOURCES_AND_SINKS = """
@@ -91,7 +96,8 @@ def find_plugin(role: Role, name: str, place: FilePlace, *, here: str = "") -> A
         raise Problem(place, obstacle)
     if any(name.lower() == listed.lower() for listed in SEATUNNEL_PLUGINS[role]):
         built = ", ".join(known.names(role))
-        raise Problem(place, f"{role} {name} is not built yet; built so far: {built}")
+        text = f"{role} {name} is not built yet; built so far: {built}"
+        raise Problem(place, text, lacks=f"{role} {name}")
     for other in ROLES:
         if (namesake := known.find(other, name)) is not None:
             raise Problem(place, f"{namesake.name} is a {other}, not a {role}")
@@ -101,25 +107,61 @@ def find_plugin(role: Role, name: str, place: FilePlace, *, here: str = "") -> A
     raise Problem(place, f"{missing} {known.way_to_install()}")
 
 
-def read_plugin(block: PluginBlock, *, note: Note = ignore_note, here: str = "") -> Plugin:
-    """The plugin with its options converted. Raises `Problem` at the first wrong option."""
-    descriptor = find_plugin(block.role, block.name, block.place, here=here)
-    given = given_options(descriptor.options, block.options, title=descriptor.title)
-    options = {_option_name(each): convert(each, title=descriptor.title) for each in given}
-    _check_options(descriptor, options, block.place)
-    note_idle(descriptor.options, given, title=descriptor.title, note=note)
-    nodes = {_option_name(each): each.node for each in given}
+def read_plugin(block: PluginBlock, *, problems: Problems, here: str = "") -> Plugin | None:
+    """The plugin with its options converted. What is wrong with it is added to `problems`, and its
+    options are complete only if nothing was. None: it is not even known what it reads or makes."""
+    before = problems.count
+    try:
+        descriptor = find_plugin(block.role, block.name, block.place, here=here)
+    except Problem as problem:
+        problems.add(problem)
+        return None
+    title = descriptor.title
+    written = given_options(descriptor.options, block.options, title=title, problems=problems)
+    options: dict[str, JsonValue] = {}
+    not_built = False
+    for given in written.usable:
+        try:
+            options[_option_name(given)] = convert(given, title=title)
+        except Problem as problem:
+            problems.add(problem)
+            not_built = not_built or bool(problem.lacks)
+    if not_built:  # it may say what other options would, such as tables_configs the schema
+        judge_unknown(written, missing=(), title=title, problems=problems)
+    else:
+        _check_needed(descriptor, written, block.place, problems)
+    if problems.count == before:
+        with problems.collect():
+            _check_combination(descriptor, options, block.place)
+            note_idle(descriptor.options, written.given, title=title, note=problems.note)
+    return _with_tables(block, descriptor, options, written, problems)
+
+
+def _with_tables(
+    block: PluginBlock,
+    descriptor: AnyDescriptor,
+    options: dict[str, JsonValue],
+    written: BlockOptions,
+    problems: Problems,
+) -> Plugin | None:
+    if any(name in written.names and name not in options for name in WIRING):
+        return None
+    nodes = {_option_name(each): each.node for each in written.given}
     inputs, output = options.pop("plugin_input", None), options.pop("plugin_output", None)
-    return Plugin(
-        descriptor,
-        block.place,
-        options,
-        _named_tables(inputs if isinstance(inputs, list) else [], nodes.get("plugin_input")),
-        next(
-            iter(_named_tables([] if output is None else [output], nodes.get("plugin_output"))),
-            None,
-        ),
-    )
+    try:
+        return Plugin(
+            descriptor,
+            block.place,
+            options,
+            _named_tables(inputs if isinstance(inputs, list) else [], nodes.get("plugin_input")),
+            next(
+                iter(_named_tables([] if output is None else [output], nodes.get("plugin_output"))),
+                None,
+            ),
+        )
+    except Problem as problem:
+        problems.add(problem)
+        return None
 
 
 def check_mode(plugin: Plugin, env: EnvSpec) -> None:
@@ -156,19 +198,32 @@ def _named_tables(tables: list[JsonValue], node: Node | None) -> tuple[NamedTabl
     return tuple(NamedTable(table, place) for table in seen)
 
 
-def _check_options(
+def _check_needed(
+    descriptor: AnyDescriptor, written: BlockOptions, place: FilePlace, problems: Problems
+) -> None:
+    """Check what must be given, and tell unknown options from misspelled ones that must be."""
+    given, title = written.names, descriptor.title
+    required = {
+        option.name: option
+        for option in descriptor.options.declared
+        if option.required and option.name not in given
+    }
+    groups = [group for group in descriptor.one_of if given.isdisjoint(group)]
+    missing = {*required, *(name for group in groups for name in group)}
+    told = judge_unknown(written, missing=missing, title=title, problems=problems)
+    for name, option in required.items():
+        if name not in told:
+            problems.add(Problem(place, f"{title} needs the option {name!r}: {option.doc}"))
+    for group in groups:
+        if told.isdisjoint(group):
+            names = " or ".join(map(repr, group))
+            problems.add(Problem(place, f"{title} needs the option {names}"))
+
+
+def _check_combination(
     descriptor: AnyDescriptor, options: Mapping[str, JsonValue], place: FilePlace
 ) -> None:
-    """Check what must be given, what must be in order, and what does not go together."""
-    for option in descriptor.options.declared:
-        if option.required and option.name not in options:
-            raise Problem(
-                place, f"{descriptor.title} needs the option {option.name!r}: {option.doc}"
-            )
-    for group in descriptor.one_of:
-        if not any(name in options for name in group):
-            names = " or ".join(map(repr, group))
-            raise Problem(place, f"{descriptor.title} needs the option {names}")
+    """Check what must be in order, and what does not go together."""
     for low in (name for name in options if name.endswith(".min")):
         high = low.removesuffix("min") + "max"
         if _number(options[low]) > _number(options.get(high)):

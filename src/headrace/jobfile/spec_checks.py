@@ -5,18 +5,19 @@ No file and no places are known any more, so every check raises `Refused`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pydantic import JsonValue
 
-from headrace.errors import Refused
+from headrace.errors import BadJob, Refused
 from headrace.jobfile.graph import ConfiguredSink, find_clash
-from headrace.jobfile.registry import check_mode, read_plugin
+from headrace.jobfile.registry import Plugin, check_mode, read_plugin
 from headrace.model.jobs.spec import JobSpec, PipelineSpec, PluginSpec
 from headrace.plugins.catalog import catalog
 from headrace.plugins.options import PARALLELISM_MAX
+from headrace.plugins.problems import PROBLEMS_MAX, Problems
 from headrace.plugins.secrets import with_secrets
-from headrace.plugins.syntax_tree import NOWHERE, Object, PluginBlock, Problem, Role, from_json
+from headrace.plugins.syntax_tree import NOWHERE, Object, PluginBlock, Role, from_json
 
 
 def check_spec(spec: JobSpec) -> None:
@@ -27,9 +28,10 @@ def check_spec(spec: JobSpec) -> None:
 
 
 def check_declared(spec: JobSpec) -> None:
-    """Check that every plugin and option of the job exists and is wired. Raises `Refused`."""
+    """Check that every plugin and option of the job exists and is wired. Raises `Refused`; what is
+    wrong with the options of all plugins is told at once (`BadJob`)."""
     names: set[str] = set()
-    tables: set[str] = set()
+    problems: list[str] = []
     for number, pipeline in enumerate(spec.pipelines, start=1):
         if pipeline.number != number:
             raise Refused(f"pipeline {pipeline.number} should have the number {number}")
@@ -37,7 +39,11 @@ def check_declared(spec: JobSpec) -> None:
             if plugin.name in names:
                 raise Refused(f"two plugins of the job are called {plugin.name!r}")
             names.add(plugin.name)
-            _check_options(role, plugin, spec)
+            problems += _options_flaws(role, plugin, spec)
+    if problems:
+        raise BadJob(problems[:PROBLEMS_MAX], more=max(0, len(problems) - PROBLEMS_MAX))
+    tables: set[str] = set()
+    for pipeline in spec.pipelines:
         _check_wiring(pipeline, tables)
 
 
@@ -73,23 +79,35 @@ def _options_of(role: Role, plugin: PluginSpec, spec: JobSpec) -> dict[str, Json
     return with_secrets(plugin, catalog().find(role, plugin.plugin), spec.secrets)
 
 
-def _check_options(role: Role, plugin: PluginSpec, spec: JobSpec) -> None:
+def _options_flaws(role: Role, plugin: PluginSpec, spec: JobSpec) -> list[str]:
+    """What is wrong with the options of a plugin, each with its name before it."""
     options = _options_of(role, plugin, spec)
     block = from_json(options)
     assert isinstance(block, Object)
-    try:
-        written = PluginBlock(role, plugin.plugin, NOWHERE, block)
-        checked = read_plugin(written, here=" at this coordinator")
-        check_mode(checked, spec.env)
-    except Problem as problem:
-        raise Refused(f"{plugin.name}: {problem.text}") from None
+    # Strict: what a reader of files ignores, it leaves out, so that an unknown option is a mistake.
+    problems = Problems(strict=True)
+    written = PluginBlock(role, plugin.plugin, NOWHERE, block)
+    checked = read_plugin(written, problems=problems, here=" at this coordinator")
+    if checked is not None and not problems.count:
+        with problems.collect():
+            check_mode(checked, spec.env)
+    flaws = [problem.text for problem in problems.found]
+    if checked is not None and not flaws:
+        flaws = _name_flaws(plugin, checked, options)
+    return [f"{plugin.name}: {flaw}" for flaw in flaws]
+
+
+def _name_flaws(plugin: PluginSpec, checked: Plugin, options: Mapping[str, JsonValue]) -> list[str]:
+    """What is not written as the reader of files would have written it."""
     if plugin.plugin != checked.descriptor.name:
-        raise Refused(f"{plugin.name}: write {checked.descriptor.name!r} for {plugin.plugin!r}")
+        return [f"write {checked.descriptor.name!r} for {plugin.plugin!r}"]
+    flaws: list[str] = []
     for key, value in options.items():
         if key not in checked.options:
-            raise Refused(f"{plugin.name}: option {key!r} must stand under its declared name")
-        if checked.options[key] != value:
-            raise Refused(f"{plugin.name}: option {key!r} must be {checked.options[key]!r} here")
+            flaws.append(f"option {key!r} must stand under its declared name")
+        elif checked.options[key] != value:
+            flaws.append(f"option {key!r} must be {checked.options[key]!r} here")
+    return flaws
 
 
 def _check_wiring(pipeline: PipelineSpec, tables: set[str]) -> None:

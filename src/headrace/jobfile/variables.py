@@ -17,6 +17,7 @@ from headrace.errors import BadSetting
 from headrace.jobfile.hocon import Document, concatenate
 from headrace.model.text import nearest, storing_flaw
 from headrace.plugins.catalog import catalog
+from headrace.plugins.problems import Problems
 from headrace.plugins.syntax_tree import (
     NESTING_MAX,
     RESERVED,
@@ -54,31 +55,53 @@ def check_variables(variables: Mapping[str, str]) -> None:
 
 
 def substitute(
-    document: Document, *, variables: Mapping[str, str], environment: Mapping[str, str]
+    document: Document,
+    *,
+    variables: Mapping[str, str],
+    environment: Mapping[str, str],
+    problems: Problems | None = None,
 ) -> tuple[Document, frozenset[str]]:
-    """The document with its variables replaced, and the root keys that references used."""
-    resolver = Resolver(document.root, variables=variables, environment=environment)
+    """The document with its variables replaced, and the root keys that references used.
+
+    Raises `Problem` for the first mistake; with `problems` all of them are added to these, and
+    what they are in is missing from the document.
+    """
+    kept = Problems() if problems is None else problems
+    resolver = Resolver(document.root, variables=variables, environment=environment, problems=kept)
     plugins: list[PluginBlock] = []
     for plugin in document.plugins:
-        name = resolver.name(plugin.name, plugin.place)
-        options = resolver.options(plugin, name)
-        plugins.append(PluginBlock(plugin.role, name, plugin.place, options))
-    return Document(resolver.object(document.root), plugins), frozenset(resolver.referred)
+        with kept.collect():
+            name = resolver.name(plugin.name, plugin.place)
+            options = resolver.options(plugin, name)
+            plugins.append(PluginBlock(plugin.role, name, plugin.place, options))
+    root = resolver.members(document.root)
+    if problems is None:
+        kept.check()
+    return Document(root, plugins), frozenset(resolver.referred)
 
 
 def _no_placeholder(_name: str) -> bool:
     return False
 
 
+def _never(_key: str) -> _IsPlaceholder:
+    return _no_placeholder
+
+
 class Resolver:
     """Replaces the variables of one document. `referred`: the root keys that references used."""
 
     def __init__(
-        self, root: Object, *, variables: Mapping[str, str], environment: Mapping[str, str]
+        self,
+        root: Object,
+        *,
+        variables: Mapping[str, str],
+        environment: Mapping[str, str],
+        problems: Problems,
     ) -> None:
-        self._root = root
+        self._root, self._problems = root, problems
         self._value_maps = (variables, environment)  # the first has precedence
-        self._resolved: dict[str, Node | None] = {}  # by path in the document
+        self._resolved: dict[str, Node | Problem | None] = {}  # by path in the document
         self._resolving: list[str] = []  # the references being followed, to find cycles
         self._is_placeholder: _IsPlaceholder = _no_placeholder
         self._copied = 0
@@ -109,16 +132,26 @@ class Resolver:
     def options(self, plugin: PluginBlock, name: str) -> Object:
         """The options of a plugin. An option keeps its placeholders, unless -i or the document
         gives them a value."""
-        result, descriptor = Object(plugin.options.place), catalog().find(plugin.role, name)
-        self._descend(result.place)
-        for key, place, member in plugin.options.walk():
+        descriptor = catalog().find(plugin.role, name)
+
+        def is_placeholder(key: str) -> _IsPlaceholder:
             option = descriptor.options.find(key) if descriptor is not None else None
-            self._is_placeholder = option.replaces if option is not None else _no_placeholder
-            value = self.resolve(member)
-            self._is_placeholder = _no_placeholder
-            if value is not None:
-                result.put(self.name(key, place), place, value)
-        self._depth -= 1
+            return option.replaces if option is not None else _no_placeholder
+
+        return self.members(plugin.options, is_placeholder)
+
+    def members(
+        self, node: Object, is_placeholder: Callable[[str], _IsPlaceholder] = _never
+    ) -> Object:
+        """An outermost block. What is wrong with one of its members does not hide the others."""
+        result = Object(node.place)
+        for key, place, member in node.walk():
+            self._depth, self._is_placeholder = 1, is_placeholder(key)
+            with self._problems.collect():
+                value = self.resolve(member)
+                if value is not None:
+                    result.put(self.name(key, place), place, value)
+        self._depth, self._is_placeholder = 0, _no_placeholder
         return result
 
     def object(self, node: Object) -> Object:
@@ -137,7 +170,7 @@ class Resolver:
             return text
         replaced = self.text(text, place)
         for unset in replaced.unset:
-            raise Problem(place, str(unset))
+            raise Problem(place, str(unset), variable="" if unset.reserved else unset.name)
         return replaced.text
 
     def text(self, text: str, place: FilePlace) -> Scalar:
@@ -202,8 +235,15 @@ class Resolver:
                     raise Problem(place, f"the value of variable {name!r} has {flaw}")
                 return Scalar(place, values[name], values[name])
         if name not in self._resolved:
-            self._resolved[name] = self._in_document(name, place)
-        return self._resolved[name]
+            try:
+                self._resolved[name] = self._in_document(name, place)
+            except Problem as problem:
+                # Kept, so that what refers to it does not try again, and tell of it again.
+                self._resolved[name] = problem
+        resolved = self._resolved[name]
+        if isinstance(resolved, Problem):
+            raise resolved
+        return resolved
 
     def _in_document(self, name: str, place: FilePlace) -> Node | None:
         node: Node | None = self._root

@@ -39,7 +39,8 @@ def convert(given: GivenOption, *, title: str) -> JsonValue:
         return to_json(given.node)
     value = _CONVERT[option.kind](option, given.node, f"option {given.path!r} of {title}")
     if option.supported is not None and value not in option.supported:
-        raise Problem(given.place, f"{_with_value(option, given, title)} {option.unsupported}")
+        named = _with_value(option, given, title)
+        raise Problem(given.place, f"{named} {option.unsupported}", lacks=named)
     return value
 
 
@@ -116,7 +117,10 @@ def _string(option: Option, node: Node, title: str) -> str:
 
 
 def _list(option: Option, node: Node, title: str) -> list[JsonValue]:
-    """Accepts a list, a text with a JSON list, and a text with values between commas."""
+    """Accepts a list, and a text with a JSON list, with `[a, b]`, or with values between commas.
+
+    A text is what a variable gives: `-i names=[a,b]`.
+    """
     if isinstance(node, Scalar):
         node = _split(_scalar(node, Kind.LIST, title))
     if not isinstance(node, Array):
@@ -131,11 +135,25 @@ def _split(node: Scalar) -> Array:
         try:
             array = from_json(json.loads(text))
         except (ValueError, RecursionError) as error:
-            raise Problem(node.place, f"{text!r} is no JSON list: {error}") from None
+            if not text.endswith("]"):
+                raise Problem(node.place, f"{text!r} is no JSON list: {error}") from None
+            return _bare_list(node, text[1:-1])
         assert isinstance(array, Array)
         return Array(node.place, tuple(_placed_at(item, node) for item in array.items))
-    parts = (part.strip() for part in text.split(","))
+    return _bare_list(node, text)
+
+
+def _bare_list(node: Scalar, text: str) -> Array:
+    """The values between commas, each with or without quotes around it."""
+    if not text.strip():
+        return Array(node.place, ())
+    parts = (_without_quotes(part.strip()) for part in text.split(","))
     return Array(node.place, tuple(Scalar(node.place, part, part) for part in parts))
+
+
+def _without_quotes(text: str) -> str:
+    quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "\"'"
+    return text[1:-1] if quoted else text
 
 
 def _placed_at(item: Node, node: Scalar) -> Node:
@@ -174,7 +192,7 @@ def _schema(option: Option, node: Node, title: str) -> JsonValue:
     for column in schema.columns:
         if not option.vectors and holds_vector(column.type):
             text = f"column {column.name!r} in {title} is a vector, which is not built yet"
-            raise Problem(node.place, text)
+            raise Problem(node.place, text, lacks=f"vectors in {title}")
     return to_json(node)
 
 

@@ -3,20 +3,23 @@
 An option is declared once, by its dotted path; `row.num = 5` and `row { num = 5 }` both set it.
 A value that SeaTunnel knows and Headrace has not built yet is declared as unsupported, with the
 reason, and refused. An option that SeaTunnel's own jobs carry and that has no effect here is
-declared as idle: it is accepted with a warning. So nothing that a user wrote is silently ignored.
+declared as idle: it is accepted with a warning, as is one that nothing declares. So nothing that a
+user wrote is silently ignored.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pydantic import JsonValue
 
 from headrace.logs import is_secret
-from headrace.model.text import hint
+from headrace.model.text import hint, nearest
+from headrace.plugins.problems import Problems
+from headrace.plugins.schema import read_schema
 from headrace.plugins.syntax_tree import (
     FilePlace,
     Node,
@@ -148,18 +151,68 @@ class GivenOption:
     node: Node
 
 
-def given_options(options: OptionSet, block: Object, *, title: str) -> list[GivenOption]:
-    """The options that a block sets. Raises `Problem` for an unknown one, or one set twice."""
+@dataclass(frozen=True, slots=True)
+class UnknownOption:
+    """An option that a block sets and nothing declares."""
+
+    path: str
+    place: FilePlace
+    near: Option | None  # the declared one that was probably meant
+    way_out: str  # names the nearest one, or the known ones
+
+
+@dataclass(frozen=True, slots=True)
+class BlockOptions:
+    """What a block sets. One whose variable has no value is in `given`, and not among `usable`."""
+
+    given: tuple[GivenOption, ...]
+    usable: tuple[GivenOption, ...]
+    unknown: tuple[UnknownOption, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The declared names of the options that are set, rightly or not."""
+        return frozenset(each.option.name for each in self.given if each.option)
+
+
+def given_options(
+    options: OptionSet, block: Object, *, title: str, problems: Problems
+) -> BlockOptions:
+    """The options that a block sets. One that is set twice, and a variable without a value, are
+    problems; whether an unknown one is a problem is for the caller to decide (`judge_unknown`)."""
     by_name: dict[str, GivenOption] = {}
-    for given in _walk(options, block, title=title, prefix=""):
+    usable: list[GivenOption] = []
+    unknown: list[UnknownOption] = []
+    for given in _walk(options, block, prefix=""):
+        if isinstance(given, UnknownOption):
+            unknown.append(given)
+            continue
         name = given.option.name if given.option else given.path
-        before = by_name.get(name)
-        if before is not None:
+        before = by_name.setdefault(name, given)
+        if before is not given:
             both = f"{before.path!r} and {given.path!r} are the same option of {title}; give one"
-            raise Problem(given.place, both)
-        _check_set(given, title=title)
-        by_name[name] = given
-    return list(by_name.values())
+            problems.add(Problem(given.place, both))
+            continue
+        with problems.collect():
+            _check_set(given, title=title)
+            usable.append(given)
+    return BlockOptions(tuple(by_name.values()), tuple(usable), tuple(unknown))
+
+
+def judge_unknown(
+    block: BlockOptions, *, missing: Iterable[str], title: str, problems: Problems
+) -> frozenset[str]:
+    """Warn of the unknown options of a block. One that is nearly a missing option, which the block
+    needs, is a problem instead: it was surely meant. Returns the missing ones that were told so."""
+    needed, told = frozenset(missing), set[str]()
+    for each in block.unknown:
+        if each.near is not None and each.near.name in needed:
+            told.add(each.near.name)
+            text = f"unknown option {each.path!r} of {title}; {each.way_out} That one is required"
+            problems.add(Problem(each.place, f"{text}, and missing"))
+        else:
+            problems.unknown(each.place, f"option {each.path!r} of {title}", each.way_out)
+    return frozenset(told)
 
 
 def note_idle(options: OptionSet, block: Iterable[GivenOption], *, title: str, note: Note) -> None:
@@ -169,6 +222,8 @@ def note_idle(options: OptionSet, block: Iterable[GivenOption], *, title: str, n
             note(given.place, f"option {given.path!r} of {title} has no effect yet: {why}")
         if given.option is not None and given.option.reader is not None:
             given.option.reader(given.node, note)
+        if given.option is not None and given.option.kind is Kind.SCHEMA:
+            read_schema(given.node, note)
         for scalar in scalars(given.node):
             for unset in (unset for unset in scalar.unset if unset.reserved):
                 text = (
@@ -182,10 +237,18 @@ def _check_set(given: GivenOption, *, title: str) -> None:
     for scalar in scalars(given.node):
         for unset in scalar.unset:
             if given.option is None or not given.option.replaces(unset.name):
-                raise Problem(scalar.place, f"option {given.path!r} of {title}: {unset}")
+                named = f"option {given.path!r} of {title}"
+                raise Problem(
+                    scalar.place,
+                    f"{named}: {unset}",
+                    lacks=f"${{{unset.name}}} in {named}" if unset.reserved else "",
+                    variable="" if unset.reserved else unset.name,
+                )
 
 
-def _walk(options: OptionSet, block: Object, *, title: str, prefix: str) -> Iterable[GivenOption]:
+def _walk(
+    options: OptionSet, block: Object, *, prefix: str
+) -> Iterator[GivenOption | UnknownOption]:
     for key, place, node in block.walk():
         path = prefix + key
         option = options.find(path)
@@ -195,13 +258,21 @@ def _walk(options: OptionSet, block: Object, *, title: str, prefix: str) -> Iter
         elif isinstance(node, Object) and (
             options.has_options_below(path) or options.is_free_form(path + ".")
         ):
-            yield from _walk(options, node, title=title, prefix=path + ".")
+            yield from _walk(options, node, prefix=path + ".")
         elif options.is_free_form(path):
             yield GivenOption(None, path, place, node)
         else:
-            path = _whole_path(path, node)
-            known = hint(path, options.names(), noun="options")
-            raise Problem(place, f"unknown option {path!r} of {title}; {known}")
+            yield _unknown(options, path, place, node)
+
+
+def _unknown(options: OptionSet, path: str, place: FilePlace, node: Node) -> UnknownOption:
+    """An unknown option, by the whole path or by its beginning, whichever is near a known one:
+    `shema { fields { … } }` is meant for `schema`, and `Row.Num` for `row.num`."""
+    whole = _whole_path(path, node)
+    written = next((each for each in (whole, path) if nearest(each, options.names())), whole)
+    near = nearest(written, options.names())
+    way_out = hint(written, options.names(), noun="options")
+    return UnknownOption(written, place, options.find(near) if near else None, way_out)
 
 
 def _whole_path(path: str, node: Node) -> str:

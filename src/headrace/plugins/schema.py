@@ -16,17 +16,19 @@ from typing import NoReturn, TypeVar
 from pydantic import JsonValue
 
 from headrace.errors import Refused
-from headrace.model.text import hint
+from headrace.model.text import hint, nearest
 from headrace.plugins.syntax_tree import (
     Array,
     FilePlace,
     Node,
+    Note,
     Object,
     Plain,
     Problem,
     Scalar,
     describe,
     from_json,
+    ignore_note,
     to_json,
 )
 
@@ -164,16 +166,21 @@ def parse_schema(value: JsonValue) -> TableSchema:
         raise Refused(f"schema: {problem.text}") from None
 
 
-def read_schema(node: Node) -> TableSchema:
-    """The schema in a block of a job file. Raises `Problem` with its place."""
-    block = _object(node, "schema", _SCHEMA_KEYS)
-    columns = _columns(block)
+def read_schema(node: Node, note: Note = ignore_note) -> TableSchema:
+    """The schema in a block of a job file. Raises `Problem` with its place.
+
+    SeaTunnel ignores unknown keys, and its own jobs have some: they are accepted with a warning.
+    """
+    block = _object(node, "schema", _SCHEMA_KEYS, note, needed=("fields", "columns"))
+    columns = _columns(block, note)
     names = frozenset(column.name for column in columns)
     return TableSchema(
         table=_get(block, "table", _text),
         columns=columns,
-        primary_key=_get(block, "primaryKey", lambda inner: _primary_key(inner, names)),
-        constraint_keys=_get(block, "constraintKeys", lambda inner: _constraints(inner, names))
+        primary_key=_get(block, "primaryKey", lambda inner: _primary_key(inner, names, note)),
+        constraint_keys=_get(
+            block, "constraintKeys", lambda inner: _constraints(inner, names, note)
+        )
         or (),
         comment=_get(block, "comment", _text),
     )
@@ -204,15 +211,15 @@ def holds_vector(of: ColumnType) -> bool:
             return False
 
 
-def _columns(block: Object) -> tuple[ColumnSpec, ...]:
+def _columns(block: Object, note: Note) -> tuple[ColumnSpec, ...]:
     fields, listed = block.members.get("fields"), block.members.get("columns")
     if (fields is None) == (listed is None):
         raise Problem(block.place, "a schema needs 'fields' or 'columns', and not both")
     if fields is not None:
-        block = _object(fields, "fields", None)
+        block = _object(fields, "fields", None, note)
         columns = [ColumnSpec(name, read_type(node)) for name, _, node in block.walk()]
     else:
-        columns = [_column(item) for item in _list(listed, "columns")]
+        columns = [_column(item, note) for item in _list(listed, "columns")]
     if not columns:
         raise Problem(block.place, "a schema must have at least one column")
     seen: set[str] = set()
@@ -223,8 +230,8 @@ def _columns(block: Object) -> tuple[ColumnSpec, ...]:
     return tuple(columns)
 
 
-def _column(node: Node) -> ColumnSpec:
-    block = _object(node, "a column", _COLUMN_KEYS)
+def _column(node: Node, note: Note) -> ColumnSpec:
+    block = _object(node, "a column", _COLUMN_KEYS, note)
     for key in ("name", "type"):
         if key not in block.members:
             raise Problem(block.place, f"a column must have {key!r}")
@@ -239,8 +246,8 @@ def _column(node: Node) -> ColumnSpec:
     )
 
 
-def _primary_key(node: Node, names: frozenset[str]) -> PrimaryKey:
-    block = _object(node, "primaryKey", _PRIMARY_KEYS)
+def _primary_key(node: Node, names: frozenset[str], note: Note) -> PrimaryKey:
+    block = _object(node, "primaryKey", _PRIMARY_KEYS, note)
     columns = block.members.get("columnNames") or block.members.get("columns")
     if columns is None:
         raise Problem(block.place, "primaryKey must have 'columnNames'")
@@ -248,12 +255,12 @@ def _primary_key(node: Node, names: frozenset[str]) -> PrimaryKey:
     return PrimaryKey(_get(block, "name", _text), listed)
 
 
-def _constraints(node: Node, names: frozenset[str]) -> tuple[ConstraintKey, ...]:
-    return tuple(_constraint(item, names) for item in _list(node, "constraintKeys"))
+def _constraints(node: Node, names: frozenset[str], note: Note) -> tuple[ConstraintKey, ...]:
+    return tuple(_constraint(item, names, note) for item in _list(node, "constraintKeys"))
 
 
-def _constraint(node: Node, names: frozenset[str]) -> ConstraintKey:
-    block = _object(node, "a constraint key", _CONSTRAINT_KEYS)
+def _constraint(node: Node, names: frozenset[str], note: Note) -> ConstraintKey:
+    block = _object(node, "a constraint key", _CONSTRAINT_KEYS, note)
     for key in _CONSTRAINT_KEYS:
         if key not in block.members:
             raise Problem(block.place, f"a constraint key must have {key!r}")
@@ -265,7 +272,7 @@ def _constraint(node: Node, names: frozenset[str]) -> ConstraintKey:
         )
     columns: list[tuple[str, str | None]] = []
     for item in _list(block.members["constraintColumns"], "constraintColumns"):
-        column = _object(item, "a constraint column", _KEY_COLUMN_KEYS)
+        column = _object(item, "a constraint column", _KEY_COLUMN_KEYS, note)
         if "columnName" not in column.members:
             raise Problem(column.place, "a constraint column must have 'columnName'")
         name = _known_column(column.members["columnName"], names)
@@ -287,12 +294,24 @@ def _get(block: Object, key: str, read: Callable[[Node], T]) -> T | None:
     return read(node)
 
 
-def _object(node: Node, what: str, keys: tuple[str, ...] | None) -> Object:
+def _object(
+    node: Node,
+    what: str,
+    keys: tuple[str, ...] | None,
+    note: Note,
+    *,
+    needed: tuple[str, ...] = (),
+) -> Object:
+    """The node as an object with these keys. An unknown key is noted, unless it is nearly one of
+    those that are needed, of which none is there."""
     if not isinstance(node, Object):
         raise Problem(node.place, f"{what} must be an object, and is {describe(node)}")
     for key, place, _ in node.walk():
         if keys is not None and key not in keys:
-            raise Problem(place, f"unknown key {key!r} of {what}; {hint(key, keys, noun='keys')}")
+            known = hint(key, keys, noun="keys")
+            if nearest(key, keys) in needed and not any(each in node.members for each in needed):
+                raise Problem(place, f"unknown key {key!r} of {what}; {known}")
+            note(place, f"key {key!r} of {what} is unknown and has no effect; {known}")
     return node
 
 

@@ -44,10 +44,14 @@ NOWHERE = FilePlace(0, 0)  # the place of a value that came over the wire
 
 
 class Problem(Exception):
-    """A mistake in a job, and its place. Entry points turn it into a `Refused`."""
+    """A mistake in a job, and its place. Entry points turn it into a `Refused`.
 
-    def __init__(self, place: FilePlace, text: str) -> None:
-        self.place, self.text = place, text
+    `lacks`: what is not built here, when the job is right as such, e.g. `transform Copy`.
+    `variable`: the name of a variable that only needs a value.
+    """
+
+    def __init__(self, place: FilePlace, text: str, *, lacks: str = "", variable: str = "") -> None:
+        self.place, self.text, self.lacks, self.variable = place, text, lacks, variable
         super().__init__(text)
 
 

@@ -118,9 +118,14 @@ def submit(body: SubmitJob, coordinator: Coordinator = Served) -> JobView:
         body.spec,
         submission_key=body.submission_key,
         job_id=body.job_id,
-        group=body.group if body.group is not None else DEFAULT_GROUP,
+        group=_group_of(body) or DEFAULT_GROUP,
     )
     return _view(coordinator, job)
+
+
+def _group_of(body: SubmitJob) -> str | None:
+    """The group that was asked for, if any: by the request, or else by the job itself."""
+    return body.group if body.group is not None else body.spec.group
 
 
 def _restore(body: SubmitJob, job_id: str, coordinator: Coordinator) -> JobView:
@@ -130,7 +135,7 @@ def _restore(body: SubmitJob, job_id: str, coordinator: Coordinator) -> JobView:
             "leave job_id out"
         )
     restored = coordinator.commands.restore(
-        body.spec, job_id=job_id, submission_key=body.submission_key, group=body.group
+        body.spec, job_id=job_id, submission_key=body.submission_key, group=_group_of(body)
     )
     return _view(coordinator, restored.job, restored.notes)
 

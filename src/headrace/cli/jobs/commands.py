@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.client.client import Client
     from headrace.client.views import JobView, LogLineView, LogList
     from headrace.clock import Clock
-    from headrace.model.jobs.spec import JobSpec
+    from headrace.jobfile.reader import JobReading
 
 TAIL = 1000  # lines, by default
 TAIL_MAX = 10_000  # lines, as many as coordinators keep of a job
@@ -70,7 +70,9 @@ SavepointArgument = Annotated[
 
 def run(
     ctx: typer.Context,
-    job_file: Annotated[Path, typer.Argument(metavar="JOB_FILE", help="The job, in HOCON.")],
+    job_file: Annotated[
+        Path, typer.Argument(metavar="JOB_FILE", help="The job, in HOCON, JSON, YAML or SQL.")
+    ],
     variables: Annotated[
         list[str] | None,
         typer.Option("--variable", "-i", metavar="NAME=VALUE", help="For ${NAME} in the file."),
@@ -86,7 +88,13 @@ def run(
         str | None,
         typer.Option(metavar="JOB", help="Go on with a stopped or failed job, from its savepoint."),
     ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Group of workers to run in, over the file's.")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Only read the file.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Refuse options that nothing knows.")
+    ] = False,
     detach: Annotated[bool, typer.Option("--detach", help="Submit, and don't wait.")] = False,
     home: HomeOption = None,
     output: OutputOption = None,
@@ -95,28 +103,45 @@ def run(
     cli = Context.of(ctx, output)
     if job_id is not None and restore is not None:
         raise BadSetting("a restored job keeps its id; leave --job-id out")
-    spec = _read(job_file, variables=pairs_of(variables or [], "-i"), name=name)
+    if group is not None:
+        from headrace.model.ids import check_name
+
+        check_name("group", group)
+    reading = _read(job_file, variables=pairs_of(variables or [], "-i"), strict=strict)
+    spec = reading.check()
+    spec = spec.model_copy(update={"name": name}) if name else spec
     from headrace.cli.jobs import run_steps as job_run
 
     if check:
-        job_run.show_spec(cli, spec)
+        job_run.show_spec(cli, spec, warnings=reading.warnings)
         return
     place = job_run.find_place(
         cli, coordinator=coordinator, spark_conf=pairs_of(conf or [], "--conf"), home=home
     )
     carry_out = job_run.detach if detach else job_run.carry_out
-    carry_out(cli, job_run.Order(spec, restore, job_id), place)
+    carry_out(cli, job_run.Order(spec, restore, job_id, group), place)
 
 
-def _read(path: Path, *, variables: Mapping[str, str], name: str | None) -> JobSpec:
+def _read(path: Path, *, variables: Mapping[str, str], strict: bool) -> JobReading:
+    """Read the file, and show what is to be known about it. What has no effect is of interest only
+    where the job can run."""
     from headrace.config import variables as environment
-    from headrace.jobfile.reader import read_job
+    from headrace.jobfile.reader import examine_job
+    from headrace.plugins.problems import WarningKind
 
-    def note(text: str) -> None:
-        typer.echo(f"note: {text}", err=True)
-
-    spec = read_job(path, variables=variables, environment=environment(), note=note)
-    return spec.model_copy(update={"name": name}) if name else spec
+    reading = examine_job(path, variables=variables, environment=environment(), strict=strict)
+    for warning in reading.warnings:
+        if warning.kind is WarningKind.UNKNOWN:
+            typer.echo(f"warning: {reading.line_of(warning)}", err=True)
+        elif reading.spec is not None:
+            typer.echo(f"note: {reading.line_of(warning)}", err=True)
+    if reading.unknown:
+        typer.echo(
+            f"warning: {path}: unknown names that are ignored: {reading.unknown}; --strict refuses "
+            "them",
+            err=True,
+        )
+    return reading
 
 
 @asks_coordinators

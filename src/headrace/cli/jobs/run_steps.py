@@ -38,9 +38,15 @@ from headrace.config import Settings
 from headrace.errors import BadSetting, JobFailed, Refused, Unavailable
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus
+from headrace.model.text import count
+from headrace.plugins.problems import JobWarning, WarningKind
 from headrace.spark.installation import find_java, find_spark
 
 NAMES_SHOWN = 3  # of earlier jobs
+WARNED = {
+    WarningKind.UNKNOWN: ("unknown name is ignored", "unknown names are ignored"),
+    WarningKind.NO_EFFECT: ("thing has no effect", "things have no effect"),
+}
 SLOTS_MIN = 2
 SETTLE_MAX_S = 20.0  # for the targets of a job that has ended, before what runs it is stopped
 
@@ -58,6 +64,13 @@ class Order:
     spec: JobSpec
     restore: str | None = None
     job_id: str | None = None  # None: the coordinator makes one
+    group: str | None = None  # over the one that the file asks for
+
+    @property
+    def wanted_group(self) -> str | None:
+        """The group to submit to; None: a restored job stays where it was."""
+        default = DEFAULT_GROUP if self.restore is None else None
+        return self.group or self.spec.group or default
 
     @property
     def is_endless(self) -> bool:
@@ -82,7 +95,7 @@ class RunResult:
     interrupted: int | None = None
 
 
-def show_spec(cli: Context, spec: JobSpec) -> None:
+def show_spec(cli: Context, spec: JobSpec, *, warnings: Sequence[JobWarning]) -> None:
     if cli.output == "json":
         cli.show_json(spec.model_dump(mode="json", exclude={"secrets"}))
         return
@@ -90,6 +103,9 @@ def show_spec(cli: Context, spec: JobSpec) -> None:
     for pipeline in spec.pipelines:
         plugins = (*pipeline.sources, *pipeline.transforms, *pipeline.sinks)
         typer.echo(f"  pipeline {pipeline.number}: {' → '.join(each.plugin for each in plugins)}")
+    for kind, named in WARNED.items():
+        if number := sum(each.kind is kind for each in warnings):
+            typer.echo(f"  {count(number, *named)}, told above")
 
 
 def find_place(
@@ -146,7 +162,12 @@ def _running(cli: Context, order: Order, place: RunPlace) -> AbstractContextMana
     find_java()
     cli.make_home(place.settings)
     slots = max(len(order.spec.pipelines), SLOTS_MIN)
-    shape = MachineShape(home=place.settings.home, slots=slots, conf=place.spark_conf)
+    shape = MachineShape(
+        home=place.settings.home,
+        slots=slots,
+        conf=place.spark_conf,
+        group=order.wanted_group or DEFAULT_GROUP,
+    )
     return run_here(order, shape, make_client, console, clock)
 
 
@@ -195,11 +216,14 @@ def check_end(view: JobView, *, endless: bool) -> None:
 def submit(client: Client, order: Order, note: Callable[[str], None]) -> JobView:
     """Submit under a new key, so that a lost answer does not make two jobs of one."""
     key = secrets.token_hex(16)
-    body = order.spec.model_dump(mode="json")
-    group = DEFAULT_GROUP if order.restore is None else None  # a restored job stays in its group
+    body = order.spec.model_dump(mode="json", exclude={"group"})
     restore = None if order.restore is None else client.full_id("job", order.restore)
     view = client.submit_job(
-        body, submission_key=key, group=group, restore=restore, job_id=order.job_id
+        body,
+        submission_key=key,
+        group=order.wanted_group,
+        restore=restore,
+        job_id=order.job_id,
     )
     for text in view.notes:
         note(f"note: {text}")

@@ -63,6 +63,7 @@ class MachineShape:
     spark_master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict[str, str])
     port: int = 0  # 0: a free one
+    group: str = DEFAULT_GROUP  # of its worker
 
 
 def keep_up(cli: Context, settings: Settings, shape: MachineShape) -> None:
@@ -252,7 +253,7 @@ class Machine:
     def _worker_arguments(self) -> list[str]:
         conf = [f"{name}={value}" for name, value in self._shape.conf.items()]
         return [
-            *("worker", "--with-parent", "--coordinator", self.url, "--group", DEFAULT_GROUP),
+            *("worker", "--with-parent", "--coordinator", self.url, "--group", self._shape.group),
             *("--slots", str(self._shape.slots), "--spark-master", self._shape.spark_master),
             *("--home", str(self._shape.home)),
             *(part for pair in conf for part in ("--conf", pair)),

@@ -95,7 +95,8 @@ def read_rules(node: Node, note: Note = ignore_note) -> Rules:
     block = _object(node, "rules", _KEYS, note)
     for key, place, _ in block.walk():
         if key in _NOT_BUILT:
-            raise Problem(place, f"{key!r} in the rules of Assert is not built: {_NOT_BUILT[key]}")
+            what = f"{key!r} in the rules of Assert"
+            raise Problem(place, f"{what} is not built: {_NOT_BUILT[key]}", lacks=what)
     rules = Rules(
         rows=tuple(_row_rule(item, note) for item in _list(block, "row_rules")),
         fields=tuple(_field_rule(item, note) for item in _list(block, "field_rules")),
@@ -130,7 +131,9 @@ def _field_rule(node: Node, note: Note) -> FieldRule:
 def _type(node: Node) -> ColumnType:
     column_type = read_type(node)
     if holds_vector(column_type):
-        raise Problem(node.place, "vectors are not built yet")
+        raise Problem(
+            node.place, "vectors are not built yet", lacks="vectors in the rules of Assert"
+        )
     return column_type
 
 

@@ -215,7 +215,9 @@ def _checked(
     for what, name in (("job id", job_id), ("group", group)):
         if name is not None:
             check_name(what, name)
-    spec = without_secrets(spec)
+    # The job has its group as a column; programs of the time before it could stand in a
+    # specification must be able to read what is stored.
+    spec = without_secrets(spec).model_copy(update={"group": None})
     check_spec(spec)
     return spec
 

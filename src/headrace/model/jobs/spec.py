@@ -72,6 +72,8 @@ class JobSpec(Spec):
     name: Annotated[Text, Field(min_length=1, max_length=200)]
     env: EnvSpec = EnvSpec()
     pipelines: Annotated[tuple[PipelineSpec, ...], Field(min_length=1)]
+    # Which group of workers the file asks for. It is no part of what is stored: the job has one.
+    group: Annotated[str | None, Field(exclude_if=lambda group: group is None)] = None
     # Values of sensitive options by "<plugin name>.<option>"; kept apart from the stored spec.
     secrets: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
 
