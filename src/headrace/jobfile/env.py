@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from headrace.model.jobs.spec import LOST_WORKERS_MAX, EnvSpec
+from headrace.plugins.jars import own_jar_flaw
 from headrace.plugins.option_values import convert
 from headrace.plugins.options import (
     PARALLELISM_MAX,
@@ -110,9 +111,11 @@ ENV = OptionSet(
         ),
         Option(
             "jars",
-            Kind.STRING,
-            supported=(),
-            unsupported="is not built yet; start the worker with --conf spark.jars=…",
+            Kind.LIST,
+            flaw=own_jar_flaw,
+            doc="Jars that the job needs beyond those of its plug-ins, each as "
+            "group:artifact:version; neither paths nor URLs. They come with all that they need, "
+            "on workers that [allow them](settings.md#jars-that-jobs-ask-for).",
         ),
         Option("tag_filter", Kind.MAP, supported=()),
         Option("custom_parameters", Kind.MAP, idle="nothing reads it"),
@@ -138,6 +141,7 @@ _FIELDS = {  # by option, the field of EnvSpec
     "job.retry.interval.seconds": "retry_interval_s",
     "job.lost-workers.max": "lost_workers_max",
 }
+_KEPT_AS_WRITTEN = frozenset({"custom_parameters", "jars"})
 
 
 def read_env(node: Node | None, *, note: Note) -> tuple[EnvSpec, str | None]:
@@ -161,6 +165,6 @@ def read_env(node: Node | None, *, note: Note) -> tuple[EnvSpec, str | None]:
                 raise Problem(given.node.place, text)
         elif key in _FIELDS:
             fields[_FIELDS[key]] = value
-        elif given.option is None or key == "custom_parameters":
+        elif given.option is None or key in _KEPT_AS_WRITTEN:
             other[key] = value
     return EnvSpec(**fields, other=other), name
