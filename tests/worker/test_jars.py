@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from headrace.connectors.jdbc.descriptor import DRIVER_JARS
+from headrace.connectors.jdbc.descriptor import DRIVER_JARS, JdbcSinkOptions
 from headrace.errors import Refused
 from headrace.model.jobs.spec import REDACTED, EnvSpec, PipelineSpec, PluginSpec
 from headrace.model.task import Claim, Lane, TaskKind
@@ -71,7 +71,7 @@ def execution(job: str = "j1") -> Execution:
     task = Assignment(
         claim=Claim("t", 1), kind=TaskKind.PIPELINE, lane=Lane.SLOT, payload={"job": job}
     )
-    return Execution(task, cast(Outbox, None), lambda _: None)
+    return Execution(task, cast(Outbox, None), lambda execution: None)
 
 
 def request(*jars: str, by: str = "sink Toy-1", own: bool = False) -> JarRequest:
@@ -184,16 +184,21 @@ def test_the_options_decide_which_jars_are_needed() -> None:
     all_of_them = replace(known, jars=jars, jars_for=None)
     options = {"url": URL, "table": "t"}
     assert all_of_them.jars_of(options) == jars
-    first = replace(all_of_them, jars_for=lambda _: jars[:1])
-    assert first.jars_of(options) == jars[:1]
+
+    def first(options: JdbcSinkOptions) -> tuple[JarCoordinates, ...]:
+        return jars[:1] if options.table == "t" else jars
+
+    by_options = replace(all_of_them, jars_for=first)
+    assert by_options.jars_of(options) == jars[:1]
+    assert by_options.jars_of({**options, "table": "u"}) == jars
 
 
 def test_a_worker_that_wants_a_new_jvm_leaves_as_soon_as_it_is_idle(tmp_path: Path) -> None:
     leader, jvm = Leader(), Jvm()
     jvm.provide(request(CODEC_1))
 
-    def needs_another(it: Execution) -> None:
-        jvm.jars.provide([request(CODEC_2)], it)
+    def needs_another(execution: Execution) -> None:
+        jvm.jars.provide([request(CODEC_2)], execution)
 
     with at_work(leader, tmp_path) as worker:
         worker.runs[TaskKind.SETTLE] = needs_another

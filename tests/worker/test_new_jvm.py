@@ -8,14 +8,13 @@ import threading
 from collections.abc import Generator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
 
 from headrace.config import Settings
 from headrace.model.jobs.spec import EnvSpec, PipelineSpec, PluginSpec
-from headrace.model.task import Claim, Lane, TaskKind
+from headrace.model.task import Claim, FailureCause, Lane, TaskKind
 from headrace.protocol.messages import Assignment, PipelinePayload, Register, TaskGivenBack
 from headrace.worker import service
 from headrace.worker.client import LeaderClient
@@ -43,8 +42,17 @@ class FakeSpark:
     def stop(self, *, within_s: float | None) -> None:
         self.stopped = True
 
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: (0, 0)
+    def cancel(self, execution: str) -> None:
+        """There is nothing to cancel."""
+
+    def rows_written(self, execution: str) -> int | None:
+        return None
+
+    def tasks_finished(self, execution: str) -> tuple[int, int]:
+        return 0, 0
+
+    def died_of(self) -> FailureCause:
+        raise AssertionError
 
 
 @pytest.fixture
@@ -86,9 +94,16 @@ def test_a_worker_comes_back_with_a_new_jvm_and_then_takes_the_other_version(
 ) -> None:
     leader, started = Leader(), list[FakeSpark]()
     transport = httpx2.MockTransport(leader)
-    monkeypatch.setattr(service, "start_spark", lambda *_, **__: FakeSpark(started))
+
+    def start(*_: object, **__: object) -> FakeSpark:
+        return FakeSpark(started)
+
+    def cache(*_: object, **__: object) -> Resolver:
+        return Resolver()
+
+    monkeypatch.setattr(service, "start_spark", start)
     monkeypatch.setattr(service, "LeaderClient", partial(LeaderClient, transport=transport))
-    monkeypatch.setattr(service, "JarCache", lambda *_, **__: Resolver())
+    monkeypatch.setattr(service, "JarCache", cache)
 
     def story() -> None:
         try:
