@@ -32,6 +32,7 @@ class Resolver:
 
     def __init__(self) -> None:
         self.needs: dict[str, Sequence[str]] = {}
+        self.files: dict[str, Sequence[str]] = {}  # how the names of its jars end, if several
         self.asked: list[str] = []
         self.may_come = threading.Event()
         self.may_come.set()
@@ -50,7 +51,11 @@ class Resolver:
             waiting()
         parts = [name for each in names for name in (each, *self.needs.get(each, ()))]
         jars = map(JarCoordinates, parts)
-        return [ResolvedJar(jar.module, jar.version, Path(jar.coordinates)) for jar in jars]
+        files = [(jar, end) for jar in jars for end in self.files.get(jar.coordinates, ("",))]
+        return [
+            ResolvedJar(jar.module, jar.version, Path(f"{jar.coordinates}{end}"))
+            for jar, end in files
+        ]
 
 
 class Jvm:
@@ -86,6 +91,13 @@ def test_a_jar_is_added_once_with_what_it_needs() -> None:
 
     assert jvm.added == ["org.toy:sink:1", CODEC_1]
     assert not jvm.jars.wants_new_jvm
+
+
+def test_all_jars_of_a_module_are_added() -> None:
+    jvm = Jvm()
+    jvm.resolver.files[CODEC_1] = ("", "-linux")
+    jvm.provide(request(CODEC_1))
+    assert jvm.added == [CODEC_1, f"{CODEC_1}-linux"]
 
 
 @pytest.mark.req("L4")

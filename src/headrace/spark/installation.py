@@ -297,7 +297,9 @@ def ivy_command(java: JavaInstallation, *, cache: Path, ivy_settings: Path | Non
     if ivy is None:
         raise JarsUnavailable("pyspark's own ivy jar is not there; reinstall pyspark")
     command = [str(java.executable), "-jar", str(ivy), "-cache", str(cache)]
-    return command if ivy_settings is None else [*command, "-settings", str(ivy_settings)]
+    return (
+        command if ivy_settings is None else [*command, "-settings", str(ivy_settings.absolute())]
+    )
 
 
 def _run_ivy(ivy: Sequence[str], scratch: Path, jar: Jar, folder: Path) -> str:

@@ -93,6 +93,7 @@ class WorkerJars:
         self._cache, self._add, self._allowed = cache, add, allowed
         self._lock = threading.Lock()
         self._loaded: dict[str, _Loaded] = {}  # by module
+        self._added: set[Path] = set()  # a module may have several jars
         self._new_jvm = threading.Event()
 
     @property
@@ -113,11 +114,13 @@ class WorkerJars:
             self._check_allowed(request, job)
         lacking = {request: _beyond_shipped(request, job) for request in requests}
         with self._alone(execution):
-            wanted: dict[str, tuple[ResolvedJar, str]] = {}
-            for request, jars in lacking.items():
-                for jar in self._resolve(jars, execution) if jars else ():
-                    _check_agreed(wanted.get(jar.module), jar, request.by, job)
-                    wanted[jar.module] = (jar, request.by)
+            wanted = [
+                (jar, request.by)
+                for request, jars in lacking.items()
+                if jars
+                for jar in self._resolve(jars, execution)
+            ]
+            _check_agreed(wanted, job)
             self._load(wanted, job)
 
     def _check_allowed(self, request: JarRequest, job: str) -> None:
@@ -146,9 +149,9 @@ class WorkerJars:
 
         return self._cache.resolve(jars, say=say, waiting=waiting)
 
-    def _load(self, wanted: Mapping[str, tuple[ResolvedJar, str]], job: str) -> None:
-        for module, (jar, by) in wanted.items():
-            loaded = self._loaded.get(module)
+    def _load(self, wanted: Sequence[tuple[ResolvedJar, str]], job: str) -> None:
+        for jar, by in wanted:
+            loaded = self._loaded.get(jar.module)
             if loaded is not None and loaded.version != jar.version:
                 self._new_jvm.set()
                 raise NotForThisWorker(
@@ -157,13 +160,14 @@ class WorkerJars:
                     "Another worker may take it; else it begins here once this worker is idle, "
                     "and has started a new JVM"
                 )
-        new = [each for each in wanted.values() if each[0].module not in self._loaded]
+        new = {jar.path: jar for jar, _ in wanted if jar.path not in self._added}
         if not new:
             return
-        self._add([jar.path for jar, _ in new])
-        for jar, by in new:
-            self._loaded[jar.module] = _Loaded(jar.version, f"{by} of job {job!r}")
-        added = ", ".join(jar.coordinates for jar, _ in new)
+        self._add(list(new))
+        self._added |= new.keys()
+        for jar, by in wanted:
+            self._loaded.setdefault(jar.module, _Loaded(jar.version, f"{by} of job {job!r}"))
+        added = ", ".join(jar.coordinates for jar in new.values())
         log.info("jars added to the JVM", extra={"jars": added, "job": job})
 
     @contextmanager
@@ -194,12 +198,14 @@ def _beyond_shipped(request: JarRequest, job: str) -> Sequence[JarCoordinates]:
     return lacking
 
 
-def _check_agreed(
-    other: tuple[ResolvedJar, str] | None, jar: ResolvedJar, by: str, job: str
-) -> None:
-    if other is not None and other[0].version != jar.version:
-        raise Refused(
-            f"job {job!r} needs two versions of {jar.module}: {by} needs {jar.version}, and "
-            f"{other[1]} needs {other[0].version}; a JVM holds one. Make two jobs of it, or use "
-            "versions of both that agree"
-        )
+def _check_agreed(wanted: Sequence[tuple[ResolvedJar, str]], job: str) -> None:
+    """Refuse what no worker can run: two versions of a jar in one task."""
+    first: dict[str, tuple[ResolvedJar, str]] = {}
+    for jar, by in wanted:
+        other, other_by = first.setdefault(jar.module, (jar, by))
+        if other.version != jar.version:
+            raise Refused(
+                f"job {job!r} needs two versions of {jar.module}: {by} needs {jar.version}, and "
+                f"{other_by} needs {other.version}; a JVM holds one. Make two jobs of it, or use "
+                "versions of both that agree"
+            )
