@@ -45,6 +45,8 @@ class Settings(BaseSettings):
     secret_key: SecretStr | None = None  # the key that encrypts secrets in the store
     home: Path = Path(".headrace")  # the embedded store, warehouse, logs and outboxes
     cache_dir: Path = _cache_home()  # jars and class-data archives, shared by all projects
+    ivy_settings: Path | None = None  # Ivy's ivysettings.xml, for repositories of one's own
+    allow_jars: str = ""  # of a worker: jars that jobs may ask for, patterns with commas between
     containers: Path | None = None  # default: containers.conf in the home
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     log_format: Literal["text", "json"] = "text"

@@ -228,6 +228,26 @@ def test_a_pair_without_a_name_or_value_is_refused(
     assert f"{option[0]} takes NAME=VALUE" in one_line_of(done)
 
 
+def test_a_pattern_of_jars_that_fits_none_is_refused(job_file: Path, tmp_path: Path) -> None:
+    done = headrace("run", str(job_file), "--allow-jars", "toy.jar", cwd=tmp_path)
+
+    assert done.returncode == 2
+    assert "--allow-jars: 'toy.jar' must be group:artifact" in one_line_of(done)
+
+
+def test_a_job_whose_jars_nobody_allowed_is_refused_before_anything_is_started(
+    job_file: Path, tmp_path: Path
+) -> None:
+    job_file.write_text('env { jars = ["org.toy:codec:1"] }\n' + job_file.read_text())
+    done = headrace("run", str(job_file), "--allow-jars", "org.toy:other", cwd=tmp_path)
+
+    assert done.returncode == 2
+    said = one_line_of(done)
+    assert "asks for org.toy:codec:1 in env.jars" in said
+    assert "allow it with --allow-jars org.toy:codec" in said
+    assert not (tmp_path / ".headrace").exists(), "nothing was started"
+
+
 def test_detaching_needs_a_coordinator_that_stays(job_file: Path, tmp_path: Path) -> None:
     done = headrace("run", str(job_file), "--detach", cwd=tmp_path)
 

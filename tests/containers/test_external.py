@@ -43,6 +43,7 @@ def test_the_command_is_one_that_headrace_understands(
         told.update(given, inherited=set(child_environment()) & set(COORDINATOR_ONLY))
 
     monkeypatch.setenv("HEADRACE_STORE", "sqlite:///x.db")
+    monkeypatch.setenv("HEADRACE_ALLOW_JARS", "org.toy:*, a:b")
     monkeypatch.setenv("HEADRACE_SECRET_KEY", SecretKey.new().text)
 
     monkeypatch.setattr("headrace.worker.service.serve_worker", serve_worker)
@@ -56,6 +57,7 @@ def test_the_command_is_one_that_headrace_understands(
     assert told["spark_master"] == "yarn"
     assert told["inherited"] == set(), "its JVM needs neither the store nor its key"
     assert told["conf"] == {"spark.driver.memory": "512m", "spark.executor.memory": "2 g"}
+    assert told["allow_jars"] == ("org.toy:*", "a:b")
     assert str(told["launch"]) == "WorkerLaunch(resource='r1', number=7, folder=None)"
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
+from headrace.errors import Refused
+from headrace.jobfile.spec_checks import check_spec
 from tests.jobfile.samples import job, problem, read
 
 
@@ -31,7 +36,20 @@ from tests.jobfile.samples import job, problem, read
         ),
         (
             'jars = "a.jar"',
-            "option 'jars' of env is not built yet; start the worker with --conf spark.jars=…",
+            "each value of option 'jars' of env can't be 'a.jar': it must be "
+            "group:artifact:version, such as org.apache.commons:commons-csv:1.14.1",
+        ),
+        (
+            'jars = "file:///a.jar;file:///b.jar"',
+            "each value of option 'jars' of env can't be 'file:///a.jar;file:///b.jar': it must be "
+            "no path, no URL and no list of them, but group:artifact:version, such as "
+            "org.apache.commons:commons-csv:1.14.1",
+        ),
+        (
+            'jars = ["org.toy:thing:latest.release"]',
+            "each value of option 'jars' of env can't be 'org.toy:thing:latest.release': it must "
+            "name one version, and not 'latest.release': group:artifact:version, such as "
+            "org.apache.commons:commons-csv:1.14.1",
         ),
         (
             "shade.identifier = base64",
@@ -87,3 +105,26 @@ def test_env_is_read_whatever_way_its_options_are_written() -> None:
 
 def test_env_that_is_no_block_is_refused() -> None:
     assert problem("env = 5") == "job.conf:1:7: env must be a block, and is 5"
+
+
+def test_jars_that_a_job_asks_for_are_kept_as_it_wrote_them() -> None:
+    spec = read(job(env='jars = ["org.toy:a:1", "org.toy:b:2"]'))
+    assert spec.env.jars == ("org.toy:a:1", "org.toy:b:2")
+    assert spec.env.other == {"jars": ["org.toy:a:1", "org.toy:b:2"]}
+
+
+@pytest.mark.parametrize(
+    ("jars", "said"),
+    [
+        ("org.toy:a:1", "must be a list of at most 50 coordinates"),
+        (["org.toy:a:1"] * 51, "must be a list of at most 50 coordinates"),
+        (["http://h/a.jar"], "'http://h/a.jar' is none: it must be no path, no URL"),
+        (["org.toy:a:../../x"], "is none: it must be no path"),
+        ([5], "5 is none: it must be group:artifact:version"),
+    ],
+)
+def test_jars_that_came_over_the_wire_are_checked_as_well(jars: Any, said: str) -> None:
+    spec = read(job())
+    env = spec.env.model_copy(update={"other": {"jars": jars}})
+    with pytest.raises(Refused, match=re.escape(said)):
+        check_spec(spec.model_copy(update={"env": env}))

@@ -168,6 +168,7 @@ class Worker:
     ) -> None:
         self.leader, self.work, self.home = leader, Work(), home
         self.errors: list[BaseException] = []
+        self.leaves_when_idle: Callable[[], bool] = lambda: False
         self.runs: dict[TaskKind, Run] = dict.fromkeys(TaskKind, self.work.run)
         clients = [
             LeaderClient(["http://a:1"], token=None, transport=httpx2.MockTransport(leader))
@@ -188,6 +189,7 @@ class Worker:
             ),
             CLOCK,
             may_replace_earlier_process=may_replace_earlier_process,
+            leaves_when_idle=lambda: self.leaves_when_idle(),  # noqa: PLW0108  set later
         )
         self._thread = threading.Thread(target=self._main, daemon=True)
 

@@ -42,6 +42,14 @@ HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Store, warehouse, logs.  [default: HEADRACE_HOME or .headrace]"),
 ]
+AllowJarsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-jars",
+        help="Jars that jobs may ask for; repeatable.  [default: HEADRACE_ALLOW_JARS, or none]",
+        metavar="GROUP:ARTIFACT",
+    ),
+]
 CoordinatorOption = Annotated[
     str | None,
     typer.Option(
@@ -242,6 +250,18 @@ def pairs_of(values: Sequence[str], option: str) -> Mapping[str, str]:
             raise BadSetting(f"{option} takes NAME=VALUE, and {text!r} is not of that form")
         pairs[name.strip()] = value
     return pairs
+
+
+def allowed_jars(given: Sequence[str] | None, settings: Settings) -> Sequence[str]:
+    """Patterns of jars that jobs may ask for: those of the option, or else of the environment."""
+    from headrace.plugins.jars import pattern_flaw, patterns_in
+
+    setting = "--allow-jars" if given else "environment variable HEADRACE_ALLOW_JARS"
+    patterns = given or patterns_in(settings.allow_jars)
+    for each in patterns:
+        if (flaw := pattern_flaw(each)) is not None:
+            raise BadSetting(f"{setting}: {each!r} {flaw}")
+    return patterns
 
 
 def show_all(cli: Context, views: Sequence[View], table: Callable[[], Table], *, none: str) -> None:

@@ -14,8 +14,10 @@ import typer
 from headrace.cli import serve_options as limits
 from headrace.cli.context import (
     DEFAULT_GROUP,
+    AllowJarsOption,
     Context,
     HomeOption,
+    allowed_jars,
     pairs_of,
     takes_options,
     urls_of,
@@ -135,6 +137,7 @@ def worker(
     slots: Annotated[int, typer.Option(help="Pipelines at a time.", min=1, max=THREADS_MAX)] = 2,
     spark_master: Annotated[str, typer.Option(help="As spark-submit takes it.")] = "local[*]",
     conf: ConfOption = None,
+    allow_jars: AllowJarsOption = None,
     home: HomeOption = None,
     warehouse: WarehouseOption = None,
     token_file: TokenFileOption = None,
@@ -150,6 +153,7 @@ def worker(
     check_name("--group", group)
     urls, cli = _checked_urls(coordinators), Context.of(ctx)
     settings = _set_up(cli, home=home, with_parent=with_parent)
+    allowed = allowed_jars(allow_jars, settings)
     from headrace.config import drop_coordinator_variables
     from headrace.containers.launch_claims import claim_launch
     from headrace.spark.installation import find_spark
@@ -170,6 +174,7 @@ def worker(
         conf=pairs_of(conf or [], "--conf"),
         token=_token(settings, token_file),
         settings=settings,
+        allow_jars=allowed,
         warehouse=warehouse_uri(warehouse or str(settings.home / "warehouse")),
         launch=claimed_launch,
     )

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from headrace.model.ids import NAME
 from headrace.model.jobs.spec import LOST_WORKERS_MAX, EnvSpec
+from headrace.plugins.jars import own_jar_flaw
 from headrace.plugins.option_values import convert
 from headrace.plugins.options import (
     PARALLELISM_MAX,
@@ -129,9 +130,11 @@ ENV = OptionSet(
         ),
         Option(
             "jars",
-            Kind.STRING,
-            supported=(),
-            unsupported="is not built yet; start the worker with --conf spark.jars=…",
+            Kind.LIST,
+            flaw=own_jar_flaw,
+            doc="Jars that the job needs beyond those of its plug-ins, each as "
+            "group:artifact:version; neither paths nor URLs. They come with all that they need, "
+            "on workers that [allow them](settings.md#jars-that-jobs-ask-for).",
         ),
         Option("tag_filter", Kind.MAP, supported=()),
         Option("custom_parameters", Kind.MAP, idle="nothing reads it"),
@@ -157,6 +160,7 @@ _FIELDS = {  # by option, the field of EnvSpec
     "job.retry.interval.seconds": "retry_interval_s",
     "job.lost-workers.max": "lost_workers_max",
 }
+_KEPT_AS_WRITTEN = frozenset({"custom_parameters", "jars"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +191,7 @@ def read_env(node: Node | None, *, problems: Problems) -> EnvBlock:
     other = {
         key: value
         for key, value in values.items()
-        if key == "custom_parameters" or ENV.find(key) is None
+        if key in _KEPT_AS_WRITTEN or ENV.find(key) is None
     }
     return EnvBlock(
         EnvSpec(**fields, other=other), _text(values.get("job.name")), _text(values.get("group"))

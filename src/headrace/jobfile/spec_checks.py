@@ -14,6 +14,7 @@ from headrace.jobfile.graph import ConfiguredSink, find_clash
 from headrace.jobfile.registry import Plugin, check_mode, read_plugin
 from headrace.model.jobs.spec import JobSpec, PipelineSpec, PluginSpec
 from headrace.plugins.catalog import catalog
+from headrace.plugins.jars import OWN_JARS_MAX, own_jar_flaw
 from headrace.plugins.options import PARALLELISM_MAX
 from headrace.plugins.problems import PROBLEMS_MAX, Problems
 from headrace.plugins.secrets import with_secrets
@@ -35,7 +36,7 @@ def check_declared(spec: JobSpec) -> None:
     for number, pipeline in enumerate(spec.pipelines, start=1):
         if pipeline.number != number:
             raise Refused(f"pipeline {pipeline.number} should have the number {number}")
-        for role, plugin in _plugins(pipeline):
+        for role, plugin in plugins_by_role(pipeline):
             if plugin.name in names:
                 raise Refused(f"two plugins of the job are called {plugin.name!r}")
             names.add(plugin.name)
@@ -64,9 +65,22 @@ def check_supported(spec: JobSpec) -> None:
         raise Refused(
             f"parallelism must be at most {PARALLELISM_MAX}, and is {spec.env.parallelism}"
         )
+    _check_jars(spec.env.other.get("jars"))
 
 
-def _plugins(pipeline: PipelineSpec) -> Iterator[tuple[Role, PluginSpec]]:
+def _check_jars(given: JsonValue) -> None:
+    """Check what the job asks for by itself. Raises `Refused`."""
+    if given is None:
+        return
+    if not isinstance(given, list) or len(given) > OWN_JARS_MAX:
+        raise Refused(f"jars of env must be a list of at most {OWN_JARS_MAX} coordinates")
+    for each in given:
+        if (flaw := own_jar_flaw(str(each))) is not None:
+            raise Refused(f"each value of jars of env must be a jar, and {each!r} is none: {flaw}")
+
+
+def plugins_by_role(pipeline: PipelineSpec) -> Iterator[tuple[Role, PluginSpec]]:
+    """All plugins of a pipeline, in the order in which rows pass them."""
     for plugin in pipeline.sources:
         yield "source", plugin
     for plugin in pipeline.transforms:
@@ -112,7 +126,7 @@ def _name_flaws(plugin: PluginSpec, checked: Plugin, options: Mapping[str, JsonV
 
 def _check_wiring(pipeline: PipelineSpec, tables: set[str]) -> None:
     made: set[str] = set()
-    for role, plugin in _plugins(pipeline):
+    for role, plugin in plugins_by_role(pipeline):
         if (role == "source") != (not plugin.inputs) or (role == "sink") != (plugin.output is None):
             raise Refused(f"{plugin.name}: a {role} can't have these inputs and this output")
         for table in plugin.inputs:

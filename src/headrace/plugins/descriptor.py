@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 from pydantic import JsonValue
 
 from headrace.errors import Refused
+from headrace.plugins.jars import JarCoordinates
 from headrace.plugins.options import OptionSet
 from headrace.plugins.resolved_options import ResolvedOptions
 from headrace.plugins.save_modes import DataMode, SaveModes, SchemaMode
@@ -30,7 +31,6 @@ TargetKey = tuple[str, ...]
 O = TypeVar("O")  # noqa: E741 - the plug-in's own options
 _NAME = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 _MAKE = re.compile(r"[\w.]+:\w+")
-_COORDINATES = re.compile(r"[^\s:]+:[^\s:]+:[^\s:]+")
 
 
 class Guarantee(StrEnum):
@@ -83,18 +83,6 @@ class Capabilities:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class JarCoordinates:
-    """A jar that a plug-in's classes are in, by Maven's coordinates."""
-
-    coordinates: str  # group:artifact:version
-    sha256: str | None = None  # None: not pinned
-
-    def __post_init__(self) -> None:
-        if not _COORDINATES.fullmatch(self.coordinates):
-            raise ValueError(f"jar {self.coordinates!r} must be group:artifact:version")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptor(Generic[O]):
     """A plug-in's description of itself. `O` is the class of its options."""
@@ -106,7 +94,10 @@ class Descriptor(Generic[O]):
     read_options: Callable[[ResolvedOptions], O]
     doc: str = ""
     capabilities: Capabilities = field(default_factory=Capabilities)
+    # Jars that its classes are in, which a worker fetches when a job first needs them.
     jars: tuple[JarCoordinates, ...] = ()
+    # Which of them are needed with these options; missing: all.
+    jars_for: Callable[[O], tuple[JarCoordinates, ...]] | None = None
     one_of: tuple[tuple[str, ...], ...] = ()  # of each group at least one option must be given
     # What is wrong with the combination of options that are each right by themselves, or None.
     flaw: Callable[[Mapping[str, JsonValue]], str | None] | None = None
@@ -159,6 +150,12 @@ class Descriptor(Generic[O]):
         """The plug-in's own options from those of a job, which are checked and have their secrets.
         Raises `Refused` for a value that no check would let through."""
         return self.read_options(ResolvedOptions(self.resolve(given)))
+
+    def jars_of(self, given: Mapping[str, JsonValue]) -> tuple[JarCoordinates, ...]:
+        """The jars that it needs with these options, which are checked and have their secrets."""
+        if self.jars_for is None:
+            return self.jars
+        return self.jars_for(self.typed_options(given))
 
     def save_modes_of(self, given: Mapping[str, JsonValue]) -> SaveModes | None:
         """The save modes of a sink with these options; None: it has none, and options of the same

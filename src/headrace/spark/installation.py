@@ -48,6 +48,7 @@ FETCH_TIMEOUT_S = 300
 LOCK_TIMEOUT_S = 330  # a fetch by somebody else, and some slack
 LOCK_POLL_S = 0.2
 REASON_LINES_MAX = 3  # of Ivy's output
+FETCH_PREFIX = ".fetch-"  # of folders that a fetch works in
 KEY_CHARACTERS = 16  # of the hash in an archive's name
 
 _WAY_OUT = "install a JDK or JRE 17 or 21, and set JAVA_HOME to it or put its bin folder on PATH"
@@ -167,6 +168,7 @@ def resolve_jars(
     java: JavaInstallation,
     say: Callable[[str], None],
     jars: tuple[Jar, ...] = JARS,
+    ivy_settings: Path | None = None,
     clock: Clock | None = None,
 ) -> tuple[Path, ...]:
     """Paths of all jars, fetching what is missing. `say` is called with one line for each fetch."""
@@ -174,11 +176,11 @@ def resolve_jars(
     folder.mkdir(parents=True, exist_ok=True)
     missing = [jar for jar in jars if not _is_complete(folder, jar)]
     if missing:
-        with _fetch_lock(folder, clock or SystemClock()):
+        with fetch_lock(folder, clock or SystemClock()):
             for jar in missing:
                 if not _adopt(folder, jar):  # another start may have fetched it by now
                     say(f"fetching {jar.coordinate} (once, into {folder})")
-                    _fetch(folder, jar, java)
+                    _fetch(folder, jar, java, ivy_settings)
     return tuple(folder / jar.file_name for jar in jars)
 
 
@@ -260,7 +262,7 @@ def _marker_text(jar: Jar, path: Path) -> str:
 def _adopt(folder: Path, jar: Jar) -> bool:
     """Accept a jar that has no marker, e.g. one that a user put there by hand."""
     path = folder / jar.file_name
-    if not path.is_file() or _sha256(path) != jar.sha256:
+    if not path.is_file() or sha256_of(path) != jar.sha256:
         return False
     _mark(folder, jar)
     return True
@@ -273,13 +275,14 @@ def _mark(folder: Path, jar: Jar) -> None:
     written.replace(marker)
 
 
-def _fetch(folder: Path, jar: Jar, java: JavaInstallation) -> None:
-    with tempfile.TemporaryDirectory(prefix=".fetch-", dir=folder) as scratch:
-        output = _run_ivy(Path(scratch), jar, java, folder)
+def _fetch(folder: Path, jar: Jar, java: JavaInstallation, ivy_settings: Path | None) -> None:
+    with tempfile.TemporaryDirectory(prefix=FETCH_PREFIX, dir=folder) as scratch:
+        ivy = ivy_command(java, cache=Path(scratch) / "ivy", ivy_settings=ivy_settings)
+        output = _run_ivy(ivy, Path(scratch), jar, folder)
         fetched = Path(scratch) / "got" / jar.file_name
         if not fetched.is_file():
-            raise _unavailable(folder, jar, _failure_reason(output))
-        checksum = _sha256(fetched)
+            raise _unavailable(folder, jar, failure_reason(output))
+        checksum = sha256_of(fetched)
         if checksum != jar.sha256:
             raise _unavailable(
                 folder, jar, f"its SHA-256 is {checksum}, expected {jar.sha256}; it was thrown away"
@@ -288,12 +291,19 @@ def _fetch(folder: Path, jar: Jar, java: JavaInstallation) -> None:
     _mark(folder, jar)
 
 
-def _run_ivy(scratch: Path, jar: Jar, java: JavaInstallation, folder: Path) -> str:
+def ivy_command(java: JavaInstallation, *, cache: Path, ivy_settings: Path | None) -> list[str]:
+    """How the Ivy inside pyspark is started. `ivy_settings`: None for Ivy's defaults."""
     ivy = next((find_spark() / "jars").glob("ivy-*.jar"), None)
     if ivy is None:
-        raise _unavailable(folder, jar, "pyspark's own ivy jar is not there; reinstall pyspark")
-    command = [str(java.executable), "-jar", str(ivy), "-cache", str(scratch / "ivy")]
-    command += ["-dependency", jar.group, jar.artifact, jar.version, "-notransitive"]
+        raise JarsUnavailable("pyspark's own ivy jar is not there; reinstall pyspark")
+    command = [str(java.executable), "-jar", str(ivy), "-cache", str(cache)]
+    return (
+        command if ivy_settings is None else [*command, "-settings", str(ivy_settings.absolute())]
+    )
+
+
+def _run_ivy(ivy: Sequence[str], scratch: Path, jar: Jar, folder: Path) -> str:
+    command = [*ivy, "-dependency", jar.group, jar.artifact, jar.version, "-notransitive"]
     command += ["-types", "jar", "-retrieve", str(scratch / "got" / "[artifact]-[revision].[ext]")]
     try:
         done = subprocess.run(  # noqa: S603 - Java was checked, the rest is ours
@@ -309,7 +319,7 @@ def _run_ivy(scratch: Path, jar: Jar, java: JavaInstallation, folder: Path) -> s
     return done.stdout + done.stderr
 
 
-def _failure_reason(output: str) -> str:
+def failure_reason(output: str) -> str:
     """The lines of Ivy's output that say what went wrong, without its rulers and boxes."""
     lines = [line.strip(" \t:|-") for line in output.splitlines()]
     error_lines = [line for line in lines if line and ("not found" in line or "rror" in line)]
@@ -323,7 +333,7 @@ def _unavailable(folder: Path, jar: Jar, reason: str) -> JarsUnavailable:
     )
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         while chunk := stream.read(_CHUNK_BYTES):
@@ -332,8 +342,14 @@ def _sha256(path: Path) -> str:
 
 
 @contextmanager
-def _fetch_lock(folder: Path, clock: Clock) -> Generator[None]:
-    """Allow one fetch at a time in this cache; the lock ends with the process that holds it."""
+def fetch_lock(
+    folder: Path, clock: Clock, *, waiting: Callable[[], None] = lambda: None
+) -> Generator[None]:
+    """Allow one fetch at a time in this cache; the lock ends with the process that holds it.
+
+    `waiting` is called again and again while somebody else has it. Whatever a fetch that was killed
+    has left is deleted first: nobody else works here.
+    """
     path = folder / ".lock"
     deadline_s = clock.monotonic_s() + LOCK_TIMEOUT_S
     with path.open("w") as stream:
@@ -342,7 +358,10 @@ def _fetch_lock(folder: Path, clock: Clock) -> Generator[None]:
                 raise JarsUnavailable(
                     f"another start has held {path} for {LOCK_TIMEOUT_S} s; end it and try again"
                 )
+            waiting()
             threading.Event().wait(LOCK_POLL_S)
+        for abandoned in folder.glob(f"{FETCH_PREFIX}*"):
+            shutil.rmtree(abandoned, ignore_errors=True)
         yield
 
 

@@ -19,15 +19,17 @@ from headrace.connectors.registry import make_sink, make_source
 from headrace.errors import UnknownTaskKind
 from headrace.lake.table_format import AnyTableFormat
 from headrace.model.jobs.epoch import COMMIT_DEADLINE_S, EpochAt
-from headrace.model.jobs.spec import PluginSpec
+from headrace.model.jobs.spec import PipelineSpec, PluginSpec
 from headrace.model.task import TaskKind
 from headrace.plugins.catalog import catalog
 from headrace.plugins.secrets import lacks_secrets
+from headrace.plugins.syntax_tree import ROLES, Role
 from headrace.protocol.messages import ForgetPayload, PipelinePayload
 from headrace.spark.jvm_bridge import translated_errors
 from headrace.spark.row_counts import SparkRowCounter
 from headrace.transforms.registry import make_transform
 from headrace.worker.execution import Execution, Run
+from headrace.worker.jars import WorkerJars, jar_requests
 from headrace.worker.pipeline import Pipeline, Plugins
 from headrace.worker.sinks import check_forgettable, close_sink, failure_of
 from headrace.worker.tables.catalogs import TableWork, explained
@@ -40,8 +42,12 @@ log = logging.getLogger(__name__)
 class Runner:
     """Runs the tasks of jobs on this worker."""
 
-    def __init__(self, spark: WarmSpark, clock: Clock, *, warehouse: str) -> None:
+    def __init__(
+        self, spark: WarmSpark, clock: Clock, *, warehouse: str, jars: WorkerJars | None = None
+    ) -> None:
+        """`jars`: None when the JVM has all that its tasks need, and nothing is added."""
         self._spark, self._clock, self._warehouse = spark, clock, warehouse
+        self._jars = jars
 
     def runs(self) -> Mapping[TaskKind, Run]:
         return {
@@ -52,18 +58,21 @@ class Runner:
         }
 
     def pipeline(self, execution: Execution) -> Mapping[str, Any] | None:
+        self._provide_jars(execution)
         with task_session(self._spark, execution.id) as session, translated_errors(session):
             self._pipeline(execution, session).run()
         return None
 
     def settle(self, execution: Execution) -> Mapping[str, Any] | None:
         """Commit the epochs that an ended execution left prepared; abort those it left planned."""
+        self._provide_jars(execution, settles=True)
         with task_session(self._spark, execution.id) as session, translated_errors(session):
             return self._pipeline(execution, session, settles=True).settle()
 
     def forget(self, execution: Execution) -> Mapping[str, Any] | None:
         """Delete what an ended job left at its targets. An unavailable target delays no other."""
         payload = ForgetPayload.model_validate(execution.assignment.payload)
+        self._provide(execution, payload, payload.pipelines, ("sink",), settles=True)
         failed: dict[str, Exception] = {}
         with task_session(self._spark, execution.id) as session:
             for pipeline in payload.pipelines:
@@ -100,6 +109,26 @@ class Runner:
             sink.forget(session, at, owners=payload.owners)
         finally:
             close_sink(sink, execution.id)
+
+    def _provide_jars(self, execution: Execution, *, settles: bool = False) -> None:
+        """See that the JVM has the jars of the task's plug-ins, before anything is begun."""
+        payload = PipelinePayload.model_validate(execution.assignment.payload)
+        roles: Sequence[Role] = ("source", "sink") if settles else ROLES
+        self._provide(execution, payload, (payload.pipeline,), roles, settles=settles)
+
+    def _provide(
+        self,
+        execution: Execution,
+        payload: PipelinePayload | ForgetPayload,
+        pipelines: Sequence[PipelineSpec],
+        roles: Sequence[Role],
+        *,
+        settles: bool,
+    ) -> None:
+        if self._jars is not None:
+            env, secrets = payload.env, payload.secrets
+            requests = jar_requests(pipelines, roles, env, secrets, settles=settles)
+            self._jars.provide(requests, execution)
 
     def noop(self, execution: Execution) -> Mapping[str, Any] | None:
         execution.set_progress("done")

@@ -120,12 +120,14 @@ class SyncLoop:
         *,
         may_replace_earlier_process: bool = True,
         spoken: WireVersions | None = None,
+        leaves_when_idle: Callable[[], bool] = lambda: False,
     ) -> None:
         """`me`: what this worker tells the leader about itself when it registers. `spoken`: None
         for the versions that this program speaks.
 
         `may_replace_earlier_process`: another process may have been this launch before, as with
-        pods, so that it waits for the leader to forget that one."""
+        pods, so that it waits for the leader to forget that one. `leaves_when_idle`: asked while
+        nothing runs; True ends the loop as `stop` does."""
         self._me, self._client, self._waits = me, client, waits
         self._runs, self._clock, self.job_log = runs, clock, JobLog(clock)
         self._news = threading.Event()
@@ -134,6 +136,7 @@ class SyncLoop:
         self._active: dict[Claim, Execution] = {}
         self._ended: OrderedDict[Claim, None] = OrderedDict()  # as an ordered set
         self._repeated_deployments = RepeatedDeployments(me.worker)
+        self._leaves_when_idle, self.left_when_idle = leaves_when_idle, False
         self._seen, self._sync_sent_at = LastAnswerSeen(), now(clock)
         self._syncs = 0
         self._registered = False
@@ -184,6 +187,9 @@ class SyncLoop:
                 pause_s = min(pause_s * 2, RETRY_PAUSE_MAX_S)
                 continue
             busy = bool(self._active)
+            if not busy and not self._outbox.pending(1) and self._leaves_when_idle():
+                self.left_when_idle = True
+                return
             self._news.wait(BUSY_SYNC_INTERVAL_S if busy else IDLE_SYNC_INTERVAL_S)
             self._news.clear()
 

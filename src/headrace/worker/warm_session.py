@@ -37,7 +37,7 @@ from headrace.lake.iceberg.catalogs import EMBEDDED, embedded_catalog, forget_ca
 from headrace.model.task import FailureCause
 from headrace.spark.errors import error_text
 from headrace.spark.installation import ClassDataArchive, archive_for, find_java, resolve_jars
-from headrace.spark.jvm_bridge import active, scala_context
+from headrace.spark.jvm_bridge import active, jvm, scala_context
 from headrace.spark.row_counts import rows_of_running_jobs, tasks_finished
 
 log = logging.getLogger(__name__)
@@ -69,6 +69,9 @@ class WarmSpark:
         self.session = session
         self._context = scala_context(session)  # pyspark forgets it as soon as it stops
         self._process, self._archive = process, archive
+        # The loader that every thread of py4j's begins with, and executors of this process below.
+        thread: Any = jvm(session).java.lang.Thread
+        self._class_loader = thread.currentThread().getContextClassLoader()
         self._lock = threading.Lock()
         self._pools_taken: set[int] = set()
 
@@ -98,6 +101,18 @@ class WarmSpark:
         with contextlib.suppress(subprocess.TimeoutExpired):  # the context stopped, the JVM runs on
             self._process.wait(DEATH_WAIT_S)
         return _CAUSE_BY_EXIT_CODE.get(self._process.returncode, FailureCause.LOST)
+
+    def add_jars(self, paths: Sequence[Path]) -> None:
+        """Put jars onto the class path of the JVM that runs, and of its executors. Classes of the
+        same names that are there already stay what they are. They can't be taken away again.
+
+        Found by `DriverManager` are only drivers that Spark has used: it asks no loader twice.
+        """
+        java: Any = jvm(self.session)
+        for path in paths:
+            self._class_loader.addURL(java.java.io.File(str(path)).toURI().toURL())
+            if not self._context.isLocal():
+                self._context.addJar(str(path))
 
     def cancel(self, execution: str) -> None:
         """Cancel the Spark jobs of this task that run now; later ones need another call."""
@@ -182,7 +197,7 @@ def start_spark(
     takes the output of the JVM, which by default goes to the stderr of this process.
     """
     java = find_java()
-    jars = resolve_jars(settings.cache_dir, java=java, say=say)
+    jars = resolve_jars(settings.cache_dir, java=java, say=say, ivy_settings=settings.ivy_settings)
     archive = archive_for(settings.cache_dir, java=java, class_path=jars)
     if (folder := local_path(warehouse)) is not None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -51,6 +51,14 @@ def about(status: str = "FINISHED", **changed: object) -> list[str]:
     return list(lines_about(JobView.model_validate(made), now_ms=NOW_MS))
 
 
+def test_a_job_that_was_given_back_says_what_kind_of_worker_it_waits_for() -> None:
+    pipeline = {**pipeline_view("SCHEDULED"), "error": "it has version 1 of a:b"}
+    waits = about("RUNNING", ended_at_ms=None, pipelines=[pipeline])
+    assert "pipeline 1: waits for a worker that can run it: it has version 1 of a:b" in waits
+    runs = about("RUNNING", ended_at_ms=None, pipelines=[{**pipeline, "status": "RUNNING"}])
+    assert not any("that can run it" in line for line in runs)
+
+
 def test_history_is_listed_for_people_and_programs() -> None:
     broken = "boom\n\tat a.B.c(D.java:1)\nCaused by: the disk is full " + "x" * 200
     body = {"runs": [run_view("FAILED", run=2, error=broken), run_view()]}

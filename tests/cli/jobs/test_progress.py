@@ -214,6 +214,16 @@ def test_a_bar_shows_the_reason_in_place_of_rows_while_it_waits() -> None:
     assert bar.fields["facts"] == "word " * 11 + "…"
 
 
+def test_why_a_task_was_given_back_is_said_once() -> None:
+    text = io.StringIO()
+    pipeline = pipeline_view("SCHEDULED", error="no such jar here")
+    lines = ProgressLines(Console(file=text, width=200), FakeClock())
+    for _ in range(2):
+        lines.job(JobView.model_validate(job_view("RUNNING", pipelines=[pipeline])))
+
+    assert text.getvalue().count("waits for a worker that can run it: no such jar here") == 1
+
+
 def test_what_a_job_waits_for_is_said() -> None:
     text = io.StringIO()
     ProgressLines(Console(file=text, width=200), FakeClock()).job(seen(0, waits_for="2 free slots"))

@@ -16,6 +16,7 @@ import typer
 
 from headrace.cli.context import (
     AT_LEAST,
+    AllowJarsOption,
     CommandCall,
     Context,
     CoordinatorOption,
@@ -84,6 +85,7 @@ def run(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A Spark setting of the worker started for it."),
     ] = None,
+    allow_jars: AllowJarsOption = None,
     restore: Annotated[
         str | None,
         typer.Option(metavar="JOB", help="Go on with a stopped or failed job, from its savepoint."),
@@ -116,7 +118,11 @@ def run(
         job_run.show_spec(cli, spec, warnings=reading.warnings)
         return
     place = job_run.find_place(
-        cli, coordinator=coordinator, spark_conf=pairs_of(conf or [], "--conf"), home=home
+        cli,
+        coordinator=coordinator,
+        spark_conf=pairs_of(conf or [], "--conf"),
+        allow_jars=allow_jars,
+        home=home,
     )
     carry_out = job_run.detach if detach else job_run.carry_out
     carry_out(cli, job_run.Order(spec, restore, job_id, group), place)

@@ -16,7 +16,7 @@ from pathlib import Path
 import typer
 from rich.console import Console
 
-from headrace.cli.context import DEFAULT_GROUP, Context, urls_of
+from headrace.cli.context import DEFAULT_GROUP, Context, allowed_jars, urls_of
 from headrace.cli.exits import Interrupts, StopWanted, interruptible, interrupts
 from headrace.cli.jobs.text import (
     ending_line,
@@ -40,6 +40,7 @@ from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus
 from headrace.model.text import count
 from headrace.plugins.problems import JobWarning, WarningKind
+from headrace.plugins.jars import JarCoordinates, is_allowed
 from headrace.spark.installation import find_java, find_spark
 
 NAMES_SHOWN = 3  # of earlier jobs
@@ -85,6 +86,7 @@ class RunPlace:
     coordinators: str | None  # None: bring one up
     spark_conf: Mapping[str, str]
     named: bool = False  # by --coordinator
+    allow_jars: Sequence[str] = ()  # of the worker that is brought up
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,12 @@ def show_spec(cli: Context, spec: JobSpec, *, warnings: Sequence[JobWarning]) ->
 
 
 def find_place(
-    cli: Context, *, coordinator: str | None, spark_conf: Mapping[str, str], home: Path | None
+    cli: Context,
+    *,
+    coordinator: str | None,
+    spark_conf: Mapping[str, str],
+    allow_jars: Sequence[str] | None,
+    home: Path | None,
 ) -> RunPlace:
     cli.log_to_stderr()
     settings = cli.settings(home=home)
@@ -117,12 +124,14 @@ def find_place(
     if urls is None:
         up = up_file.find(settings.home, lambda url: cli.client([url], settings))
         urls = up.address if up else None
-    if urls is not None and spark_conf:
+    if urls is not None and (spark_conf or allow_jars):
+        option = "--conf" if spark_conf else "--allow-jars"
         raise BadSetting(
-            f"--conf is for a worker that `headrace run` starts, and {urls} has its own; give it "
+            f"{option} is for a worker that `headrace run` starts, and {urls} has its own; give it "
             "to `headrace worker` or `headrace up` instead"
         )
-    return RunPlace(settings, urls, spark_conf, named=coordinator is not None)
+    allowed = allowed_jars(allow_jars, settings)
+    return RunPlace(settings, urls, spark_conf, named=coordinator is not None, allow_jars=allowed)
 
 
 def detach(cli: Context, order: Order, place: RunPlace) -> None:
@@ -158,6 +167,7 @@ def _running(cli: Context, order: Order, place: RunPlace) -> AbstractContextMana
     if place.coordinators is not None:
         return run_there(order, make_client(place.coordinators), console, clock)
     # Fail now and in one line, rather than later in the worker's log.
+    _check_jars(order.spec, place.allow_jars)
     find_spark("a job that runs here, and not at a --coordinator, needs Spark")
     find_java()
     cli.make_home(place.settings)
@@ -167,8 +177,21 @@ def _running(cli: Context, order: Order, place: RunPlace) -> AbstractContextMana
         slots=slots,
         conf=place.spark_conf,
         group=order.wanted_group or DEFAULT_GROUP,
+        allow_jars=place.allow_jars,
     )
     return run_here(order, shape, make_client, console, clock)
+
+
+def _check_jars(spec: JobSpec, allowed: Sequence[str]) -> None:
+    """Refuse a job that asks for jars which its only worker would not allow."""
+    asked = [JarCoordinates(each) for each in spec.env.jars]
+    refused = [jar for jar in asked if not is_allowed(jar, allowed)]
+    if refused:
+        names = ", ".join(jar.coordinates for jar in refused)
+        raise BadSetting(
+            f"the job file asks for {names} in env.jars, which would run with all rights of the "
+            f"worker; allow it with --allow-jars {refused[0].module}, or HEADRACE_ALLOW_JARS"
+        )
 
 
 def _client(cli: Context, urls: str, place: RunPlace) -> Client:

@@ -31,7 +31,7 @@ from headrace.client.views import (
     SavepointView,
 )
 from headrace.model.jobs.epoch import CleanupStep
-from headrace.model.jobs.status import JobStatus
+from headrace.model.jobs.status import JobStatus, PipelineStatus
 from headrace.model.task import TaskKind
 from headrace.model.text import shortened
 
@@ -177,8 +177,15 @@ def _how_it_stands(view: JobView, *, now_ms: int) -> Iterator[str]:
     if view.error:
         yield f"reason: {view.error}"
     for pipeline in view.pipelines:
-        if pipeline.attempt is not None:
-            yield f"pipeline {pipeline.number}: {_attempt_line(pipeline.attempt, now_ms=now_ms)}"
+        if line := _next_line(pipeline, now_ms=now_ms):
+            yield f"pipeline {pipeline.number}: {line}"
+
+
+def _next_line(pipeline: PipelineView, *, now_ms: int) -> str | None:
+    """Its next attempt, or why it waits for one; None when nothing went wrong."""
+    if pipeline.attempt is not None:
+        return _attempt_line(pipeline.attempt, now_ms=now_ms)
+    return given_back_text(pipeline)
 
 
 def _attempt_line(attempt: AttemptView, *, now_ms: int) -> str:
@@ -200,6 +207,14 @@ def attempt_text(attempt: AttemptView, *, now_ms: int) -> str:
     if attempt.next_at_ms is not None and attempt.next_at_ms > now_ms:
         return f"{text} in {span(attempt.next_at_ms - now_ms)}"
     return f"{text} waits for a worker"
+
+
+def given_back_text(pipeline: PipelineView) -> str | None:
+    """Why the worker that had it could not run it, while it waits for one that can; else None."""
+    waits = pipeline.status == PipelineStatus.SCHEDULED and pipeline.attempt is None
+    if not waits or not pipeline.error:
+        return None
+    return f"waits for a worker that can run it: {pipeline.error}"
 
 
 def failure_text(at: AttemptView) -> str:

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
 from headrace.cli.context import Context
 from headrace.cli.exits import CallTimedOut, Interrupts, StopWanted, interruptible, interrupts
-from headrace.cli.jobs.text import attempt_text, failure_text, reason
+from headrace.cli.jobs.text import attempt_text, failure_text, given_back_text, reason
 from headrace.client.client import Client
 from headrace.client.views import JobView, PipelineView
 from headrace.clock import Clock, SystemClock
@@ -387,16 +387,21 @@ class FailureLines:
         lines: list[str] = []
         if view.status == JobStatus.FAILING and self._is_new("failing"):
             lines.append(f"the job fails: {reason(view)}")
-        for pipeline in view.pipelines:
-            attempt = pipeline.attempt
-            if attempt is None or not attempt.error:
-                continue
-            failure = (
-                attempt.number if attempt.failed_at_ms is None else attempt.failed_at_ms
-            )  # None: from an older coordinator
-            if self._is_new(pipeline.number, attempt.kind, failure):
-                lines.append(f"pipeline {pipeline.number}: {failure_text(attempt)}")
-        return lines
+        found = ((each.number, self._new_text(each)) for each in view.pipelines)
+        return [*lines, *(f"pipeline {number}: {text}" for number, text in found if text)]
+
+    def _new_text(self, pipeline: PipelineView) -> str | None:
+        """Why its last attempt failed, or was given back, unless that was said before."""
+        attempt, given_back = pipeline.attempt, given_back_text(pipeline)
+        if given_back is not None:
+            return given_back if self._is_new(pipeline.number, given_back) else None
+        if attempt is None or not attempt.error:
+            return None
+        failure = (
+            attempt.number if attempt.failed_at_ms is None else attempt.failed_at_ms
+        )  # None: from an older coordinator
+        new = self._is_new(pipeline.number, attempt.kind, failure)
+        return failure_text(attempt) if new else None
 
     def _is_new(self, *what: object) -> bool:
         new = what not in self._reported

@@ -62,7 +62,7 @@ def examine(
     url = store_url or f"sqlite:///{settings.home / 'store.db'}"
     checks: list[tuple[str, Callable[[], CheckResult]]] = [
         ("python", _python),
-        *_spark_checks(settings.cache_dir, fetch=fetch, say=say),
+        *_spark_checks(settings, fetch=fetch, say=say),
         ("store", lambda: _store(url, secret_keys(secret_key_file, settings))),
         ("port", lambda: _port(DEFAULT_PORT)),
         ("disk of home", lambda: _disk("disk of home", settings.home)),
@@ -88,7 +88,7 @@ def _python() -> CheckResult:
 
 
 def _spark_checks(
-    cache_dir: Path, *, fetch: bool, say: Callable[[str], None]
+    settings: Settings, *, fetch: bool, say: Callable[[str], None]
 ) -> list[tuple[str, Callable[[], CheckResult]]]:
     """What a worker needs. A machine without Spark has none, and needs no Java either."""
     try:
@@ -101,8 +101,8 @@ def _spark_checks(
     return [
         ("spark", lambda: installed),
         ("java", _java),
-        ("jars", lambda: _jars(cache_dir, fetch=fetch, say=say)),
-        ("class-data archive", lambda: _archive(cache_dir)),
+        ("jars", lambda: _jars(settings, fetch=fetch, say=say)),
+        ("class-data archive", lambda: _archive(settings.cache_dir)),
     ]
 
 
@@ -111,12 +111,17 @@ def _java() -> CheckResult:
     return CheckResult("java", "ok", f"{java.version} at {java.executable}")
 
 
-def _jars(cache_dir: Path, *, fetch: bool, say: Callable[[str], None]) -> CheckResult:
+def _jars(settings: Settings, *, fetch: bool, say: Callable[[str], None]) -> CheckResult:
+    cache_dir = settings.cache_dir
     if fetch:
-        resolve_jars(cache_dir, java=find_java(), say=say)
+        own = settings.ivy_settings
+        resolve_jars(cache_dir, java=find_java(), say=say, ivy_settings=own)
     missing = missing_jars(cache_dir)
     if not missing:
-        return CheckResult("jars", "ok", f"all in {cache_dir / 'jars'}")
+        text = (
+            f"all that a start needs are in {cache_dir / 'jars'}; others come when a job needs them"
+        )
+        return CheckResult("jars", "ok", text)
     listed = ", ".join(missing)
     return CheckResult(
         "jars",

@@ -11,7 +11,14 @@ from typing import Annotated
 import typer
 
 from headrace.cli import exits
-from headrace.cli.context import Context, HomeOption, OutputOption, pairs_of
+from headrace.cli.context import (
+    AllowJarsOption,
+    Context,
+    HomeOption,
+    OutputOption,
+    allowed_jars,
+    pairs_of,
+)
 from headrace.cli.store import SecretKeyFileOption
 
 STYLES = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -25,6 +32,7 @@ def up(
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A Spark setting; repeatable.")
     ] = None,
     spark_master: Annotated[str, typer.Option(help="As spark-submit takes it.")] = "local[*]",
+    allow_jars: AllowJarsOption = None,
     home: HomeOption = None,
 ) -> None:
     """Keep a coordinator and a worker running here."""
@@ -33,8 +41,10 @@ def up(
 
     settings = cli.settings(home=home)
     spark_conf = pairs_of(conf or [], "--conf")
+    allowed = allowed_jars(allow_jars, settings)
     cli.make_home(settings)
-    keep_up(cli, settings, MachineShape(settings.home, slots, spark_master, spark_conf, port))
+    shape = MachineShape(settings.home, slots, spark_master, spark_conf, port, allowed)
+    keep_up(cli, settings, shape)
 
 
 def doctor(

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,6 +64,7 @@ class MachineShape:
     conf: Mapping[str, str] = field(default_factory=dict[str, str])
     port: int = 0  # 0: a free one
     group: str = DEFAULT_GROUP  # of its worker
+    allow_jars: Sequence[str] = ()  # patterns of jars that jobs may ask for
 
 
 def keep_up(cli: Context, settings: Settings, shape: MachineShape) -> None:
@@ -257,6 +258,7 @@ class Machine:
             *("--slots", str(self._shape.slots), "--spark-master", self._shape.spark_master),
             *("--home", str(self._shape.home)),
             *(part for pair in conf for part in ("--conf", pair)),
+            *(part for each in self._shape.allow_jars for part in ("--allow-jars", each)),
         ]
 
     def _wait_until(

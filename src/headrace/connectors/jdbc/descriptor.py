@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from pydantic import JsonValue
 
 from headrace.plugins.descriptor import Capabilities, Descriptor, Guarantee, TargetKey
+from headrace.plugins.jars import JarCoordinates
 from headrace.plugins.options import PARALLELISM_MAX, Kind, Option, OptionSet, common_options
 from headrace.plugins.resolved_options import ResolvedOptions
 from headrace.plugins.save_modes import (
@@ -23,6 +24,15 @@ from headrace.plugins.syntax_tree import RESERVED
 
 DATABASES = ("jdbc:postgresql:",)  # how the URL of a supported database begins
 DRIVER = "org.postgresql.Driver"
+# By the beginning of a URL: the jar of its driver. PostgreSQL's is among those that every JVM
+# starts with, since catalogs of lake tables need it, too; a test compares the two.
+DRIVER_JARS = {
+    "jdbc:postgresql:": JarCoordinates(
+        "org.postgresql:postgresql:42.7.14",
+        sha256="73914527305a40cce504b0d3d90b23caf565136912d607ae8ae7c5895512332c",
+        transitive=False,
+    ),
+}
 BATCH_ROWS_MAX = 1_000_000
 COMMIT_TRIES_MAX = 100
 _TABLE_NAMES = tuple(RESERVED)
@@ -232,6 +242,13 @@ def _sink_options(options: ResolvedOptions) -> JdbcSinkOptions:
     )
 
 
+def _driver_jars(
+    options: JdbcSourceOptions | JdbcSinkOptions,
+) -> tuple[JarCoordinates, ...]:
+    url = options.database.url
+    return tuple(jar for begin, jar in DRIVER_JARS.items() if url.startswith(begin))
+
+
 def _target_key(options: JdbcSinkOptions) -> TargetKey:
     into = _INTO.match(options.query or "")
     table = into[1] if into else options.table or ""
@@ -245,6 +262,8 @@ JDBC_SOURCE = Descriptor(
     make="headrace.connectors.jdbc.source:JdbcSource",
     doc="Reads a table or a query, once. PostgreSQL so far.",
     read_options=_source_options,
+    jars=tuple(DRIVER_JARS.values()),
+    jars_for=_driver_jars,
     one_of=(("query", "table_path"),),
     flaw=source_flaw,
     capabilities=Capabilities(
@@ -298,6 +317,8 @@ JDBC_SINK = Descriptor(
     make="headrace.connectors.jdbc.sink:JdbcSink",
     doc="Inserts into a table, exactly once. PostgreSQL so far.",
     read_options=_sink_options,
+    jars=tuple(DRIVER_JARS.values()),
+    jars_for=_driver_jars,
     target_key=_target_key,
     one_of=(("query", "table"),),
     flaw=sink_flaw,

@@ -64,7 +64,14 @@ class EnvSpec(Spec):
     lost_workers_max: Annotated[WholeNumber, Field(ge=1)] = (
         LOST_WORKERS_MAX  # in a row without progress
     )
-    other: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])  # spark.*, flink.*
+    # spark.*, flink.*, jars. An older program refuses a field that it does not know, but not these.
+    other: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+
+    @property
+    def jars(self) -> tuple[str, ...]:
+        """Coordinates of jars that the job asks for by itself."""
+        given = self.other.get("jars")
+        return tuple(map(str, given)) if isinstance(given, list) else ()
 
 
 class JobSpec(Spec):
