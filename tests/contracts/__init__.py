@@ -9,5 +9,6 @@ pytest.register_assert_rewrite(
     "tests.contracts.sink_commits",
     "tests.contracts.sink_deletions",
     "tests.contracts.sink_openings",
+    "tests.contracts.source",
     "tests.contracts.table_format",
 )
