@@ -6,6 +6,7 @@ import pytest
 
 # They are no test modules, and their asserts are to be told as well as those of one.
 pytest.register_assert_rewrite(
+    "tests.contracts.container",
     "tests.contracts.sink_commits",
     "tests.contracts.sink_deletions",
     "tests.contracts.sink_openings",

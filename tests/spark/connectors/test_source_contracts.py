@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tests.spark.settings import setting
 
 WRITTEN_S = 1_700_000_000  # when the first file was
 NOW_MS = (WRITTEN_S + 600) * 1000
+OTHER_IDS = (8, 9)  # as many digits as those of the first piece
 ROW = "x" * 60  # two of these are more bytes than a file may have to share a slice of one row
 
 
@@ -88,12 +90,12 @@ class FilesHarness(SourceHarness):
 
     def change(self) -> None:
         """As many bytes as before: nothing but its time tells."""
-        self._put(0, reversed(ids_of(0)), modified_s=WRITTEN_S + PIECES)
+        self._put(0, OTHER_IDS, modified_s=WRITTEN_S + PIECES)
 
     def remove(self) -> None:
         (self.folder / "0.csv").unlink()
 
-    def _put(self, piece: int, ids: Any, *, modified_s: int) -> None:
+    def _put(self, piece: int, ids: Sequence[int], *, modified_s: int) -> None:
         file = self.folder / f"{piece}.csv"
         file.write_text("".join(f"{number},{ROW}\n" for number in ids))
         os.utime(file, (modified_s, modified_s))
