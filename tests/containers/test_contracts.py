@@ -15,14 +15,14 @@ import pytest
 
 from headrace.containers import launch_claims
 from headrace.containers.container import ContainerSetting, Launch
-from headrace.containers.detached import DetachedWorkers
+from headrace.containers.detached import MARK, DetachedWorkers
 from headrace.containers.external import External
 from headrace.containers.kubernetes.deployment import KubernetesDeployments
 from headrace.containers.kubernetes.manifest import deployment_name
 from headrace.containers.local import local_workers, spark_workers
 from tests.cli.machine import environment, is_gone
 from tests.containers.kubernetes.fake_kubernetes import FakeKubernetes, refusal
-from tests.containers.launches import PATHS, ROOT, STAND_IN, TOKEN, launch_of, started
+from tests.containers.launches import PATHS, ROOT, STAND_IN, TOKEN, launch_of
 from tests.contracts.container import (
     AwayContract,
     ContainerHarness,
@@ -73,8 +73,13 @@ class DetachedHarness(ContainerHarness):
         return len(self._pids(launch)) // 2
 
     def coming_up(self, launch: Launch) -> int:
-        others = set(started(self.container(), launch)) - set(self._pids(launch))
-        return sum(not is_gone(pid) for pid in others)
+        """By the mark that each of them has from its birth on."""
+        folder, known = str(self.container().folder(launch)), self._pids(launch)
+        return sum(
+            (each.info["environ"] or {}).get(MARK) == folder
+            for each in psutil.process_iter(["environ"])
+            if each.pid not in known and not is_gone(each.pid)
+        )
 
     def start_and_die(self, launch: Launch) -> None:
         command = [sys.executable, "-c", STARTER, self._kind, str(self._home)]
