@@ -43,7 +43,9 @@ STATE_MACHINES = ROOT / "docs" / "explanation" / "state-machines.md"
 GUARANTEES = REFERENCE / "guarantees.md"
 HOW_TO = ROOT / "docs" / "how-to"
 # Pages that hold the files of an example, each between its marker and the end of its block.
-BUILT_STEP_BY_STEP = (HOW_TO / "write-a-connector.md", HOW_TO / "write-a-transform.md")
+BUILT_STEP_BY_STEP = tuple(
+    HOW_TO / f"write-a-{part}.md" for part in ("connector", "container", "transform")
+)
 FILE = re.compile(r"^(<!-- file: (\S+) -->\n```\w+\n).*?^```$", re.DOTALL | re.MULTILINE)
 GENERATED = "<!-- Written by `make reference`; change the declarations instead. -->\n\n"
 # A diagram stands between its marker, which names the machine, and the end of its block.

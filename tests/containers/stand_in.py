@@ -6,6 +6,7 @@ It claims its launch as a real one does, writes who it is, and waits to be ended
     STAND_IN=fails     ends with code 3 before it has claimed
     STAND_IN=mute      never claims
     STAND_IN_HOLD=F    claims only once the file F is there
+    STAND_IN_NOTES=D   notes in a file RESOURCE-LAUNCH of the folder D that it works
 """
 
 from __future__ import annotations
@@ -48,6 +49,9 @@ def main() -> None:
     sys.stderr.write(f"{os.getpid()} {child.pid}\n")
     mine.note_application(spark_application="app-1")
     sys.stderr.write("works\n")
+    if notes := os.environ.get("STAND_IN_NOTES"):
+        with (Path(notes) / f"{option('--resource-id')}-{option('--launch')}").open("a") as note:
+            note.write(f"{os.getpid()} {child.pid}\n")
     signal.pause()
 
 

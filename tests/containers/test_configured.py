@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from headrace.config import Settings
-from headrace.containers import configured as module
+from headrace.containers import kinds
 from headrace.containers.configured import Containers, configured
-from headrace.containers.container import (
-    ContainerSetting,
-    Launch,
-    Launched,
-    LaunchState,
-    LaunchStatus,
-    Supports,
-)
+from headrace.containers.container import ContainerSetting, Supports
 from headrace.containers.external import External
 from headrace.errors import BadSetting, NotFound
 from tests.containers.kubernetes.fake_kubernetes import FakeKubernetes
 from tests.containers.launches import ROOT
 
+HERE = "a text"
 
-class Elsewhere:
-    """A kind that another package adds."""
 
-    supports = Supports(logs=False)
+class Nowhere:
+    """No container at all."""
 
     def __init__(self, setting: ContainerSetting) -> None:
         self.name = setting.name
-        self.properties = setting.properties
 
-    def check(self, group: str, properties: Mapping[str, str], *, memory_mb: int) -> None: ...
 
-    def start(self, launch: Launch) -> Launched:
-        return Launched({})
-
-    def stop(self, launch: Launch, *, grace_s: float) -> None: ...
-
-    def status(self, launch: Launch) -> LaunchStatus:
-        return LaunchStatus(LaunchState.UNKNOWN)
-
-    def logs(self, launch: Launch, *, lines: int) -> Sequence[str]:
-        return []
+def broken(_: ContainerSetting) -> None:
+    raise RuntimeError("its engine is cold")
 
 
 def given(home: Path, text: str | None) -> Containers:
@@ -55,12 +39,14 @@ def given(home: Path, text: str | None) -> Containers:
 
 
 def with_entry_point(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    points = [metadata.EntryPoint(name=name, value=value, group=module.ENTRY_POINTS)]
+    """One more than there are."""
+    more = metadata.EntryPoint(name=name, value=value, group=kinds.GROUP)
+    there = metadata.entry_points
 
     def found(*, group: str) -> list[metadata.EntryPoint]:
-        return points if group == module.ENTRY_POINTS else []
+        return [*there(group=group), more]
 
-    monkeypatch.setattr(module.metadata, "entry_points", found)
+    monkeypatch.setattr(kinds, "entry_points", found)
 
 
 def test_without_a_file_there_are_local_and_external(tmp_path: Path) -> None:
@@ -103,31 +89,54 @@ def test_one_that_is_not_configured_is_not_found_and_the_names_are_told(tmp_path
     assert "gone" not in found
 
 
-def test_another_package_adds_a_kind_by_an_entry_point(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with_entry_point(monkeypatch, "elsewhere", "tests.containers.test_configured:Elsewhere")
-    found = given(tmp_path, "containers { c { type = elsewhere, properties { a.b = 1.10 } } }")
+def test_headraces_own_kinds_come_through_the_same_door_and_load_nothing_in_vain() -> None:
+    asked = (
+        "import sys; from headrace.containers.kinds import installed_kinds; "
+        "print(installed_kinds().names, [m for m in sys.modules if 'containers.' in m])"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
 
-    made = found.get("c")
-    assert not made.supports.logs
-    assert getattr(made, "properties", None) == {"a.b": "1.10"}
+    names, modules = done.stdout.strip().split("] [")
+    assert names == "['external', 'kubernetes', 'local', 'spark'"
+    assert "local" not in modules
+    assert "kubernetes" not in modules
 
 
 @pytest.mark.parametrize(
     ("name", "value", "problem"),
     [
-        ("elsewhere", "no.such.module:Kind", r"conf:1: container 'c': its kind 'elsewhere' comes"),
-        ("local", "tests.containers.test_configured:Elsewhere", "has the name of a kind"),
+        ("mine", "no.such.module:Kind", "No module named 'no'; install that package again"),
+        ("mine", "tests.containers.test_configured:HERE", "it is no callable that takes a Cont"),
+        ("mine", "tests.containers.test_configured:broken", "RuntimeError: its engine is cold"),
+        ("mine", "tests.containers.test_configured:Nowhere", "a Nowhere without supports, check"),
+        (
+            "spark",
+            "tests.containers.test_configured:Nowhere",
+            r"its kind 'spark' is declared by 2 packages, headrace 0.* and of no name; uninstall",
+        ),
     ],
 )
-def test_an_entry_point_that_can_not_be_used_is_told(
+def test_a_kind_that_can_not_be_used_is_told_with_its_package_and_breaks_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, problem: str
 ) -> None:
     with_entry_point(monkeypatch, name, value)
+    assert given(tmp_path, None).names == ["external", "local"]
 
-    with pytest.raises(BadSetting, match=problem):
-        given(tmp_path, "containers { c { type = elsewhere } }")
+    with pytest.raises(BadSetting, match=problem) as raised:
+        given(tmp_path, f"containers {{ c {{ type = {name}, properties {{ master = yarn }} }} }}")
+    assert "containers.conf:1: container 'c': its kind" in str(raised.value)
+
+
+def test_an_installation_without_entry_points_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nothing(*, group: str) -> list[metadata.EntryPoint]:
+        return []
+
+    monkeypatch.setattr(kinds, "entry_points", nothing)
+
+    with pytest.raises(BadSetting, match=r"kind 'local' is missing\. No plug-in .* --force-reinst"):
+        given(tmp_path, None)
 
 
 @pytest.mark.parametrize(

@@ -32,36 +32,21 @@ from tests.containers.launches import (
 STARTER = """
 import sys, threading
 from pathlib import Path
-from headrace.seams import arm_from
 from tests.containers.launches import launch_of, stand_ins
-arm_from(sys.argv[2])
 print(stand_ins(Path(sys.argv[1])).start(launch_of()).properties["pid"], flush=True)
 threading.Event().wait(100)
 """
 
 
-def starter(home: Path, seams: str = "") -> subprocess.Popen[str]:
+def starter(home: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", STARTER, str(home), seams],
+        [sys.executable, "-c", STARTER, str(home)],
         cwd=ROOT,
         env=environment(),
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-
-
-def test_started_twice_it_is_one_process(tmp_path: Path) -> None:
-    container, launch = stand_ins(tmp_path), launch_of()
-    with ended_after(container, launch):
-        first = container.start(launch)
-        wait_until_works(container, launch)
-
-        again = stand_ins(tmp_path).start(launch)
-
-        assert again.properties["pid"] == first.properties["pid"]
-        assert again.properties["spark-application"] == "app-1"
-        assert started(container, launch) == [int(first.properties["pid"])]
 
 
 def test_of_starters_that_race_one_process_is_left(tmp_path: Path) -> None:
@@ -93,24 +78,6 @@ def test_of_starters_that_race_one_process_is_left(tmp_path: Path) -> None:
         )
 
 
-@pytest.mark.parametrize(
-    "seam", ["launch, before its process", "launch spawned, before its claim was seen"]
-)
-def test_after_a_starter_was_killed_in_the_middle_the_next_one_finds_one(
-    tmp_path: Path, seam: str
-) -> None:
-    container, launch = stand_ins(tmp_path), launch_of()
-    with ended_after(container, launch):
-        with starter(tmp_path, f"{seam}=kill") as killed:
-            assert killed.wait(120) == -signal.SIGKILL
-
-        found = int(container.start(launch).properties["pid"])
-
-        for pid in set(started(container, launch)) - {found}:
-            wait_until(lambda pid=pid: is_gone(pid), f"process {pid} has given way")
-        assert not is_gone(found)
-
-
 def test_it_outlives_the_coordinator_that_started_it(tmp_path: Path) -> None:
     container, launch = stand_ins(tmp_path), launch_of()
     with ended_after(container, launch):
@@ -122,7 +89,8 @@ def test_it_outlives_the_coordinator_that_started_it(tmp_path: Path) -> None:
 
         assert pids[0] == worker
         assert is_in(container, launch, LaunchState.RUNNING)
-        assert int(container.start(launch).properties["pid"]) == worker
+        found = container.start(launch).properties
+        assert (int(found["pid"]), found["spark-application"]) == (worker, "app-1")
         os.kill(worker, signal.SIGKILL)
         wait_until(lambda: is_in(container, launch, LaunchState.ENDED), "its end is seen")
         assert container.status(launch).code is None, "nobody was there to see how"

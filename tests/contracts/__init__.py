@@ -6,8 +6,10 @@ import pytest
 
 # They are no test modules, and their asserts are to be told as well as those of one.
 pytest.register_assert_rewrite(
+    "tests.contracts.container",
     "tests.contracts.sink_commits",
     "tests.contracts.sink_deletions",
     "tests.contracts.sink_openings",
+    "tests.contracts.source",
     "tests.contracts.table_format",
 )

@@ -22,7 +22,7 @@ from headrace import __version__
 from headrace.cli.main import main
 from headrace.clock import SystemClock
 from headrace.config import Settings
-from headrace.containers import configured
+from headrace.containers import local
 from headrace.containers.launch_claims import WorkerLaunch
 from headrace.containers.local import local_workers
 from headrace.model.ids import RandomIds
@@ -84,10 +84,10 @@ def serve_worker(
 def run() -> None:
     service = ModuleType(SERVICE)
     vars(service)["serve_worker"] = serve_worker
-    light = {"local": partial(local_workers, program=LIGHT)}
+    light = partial(local_workers, program=LIGHT)
     with (
         patch.dict(sys.modules, {SERVICE: service}),
-        patch.object(configured, "BUILT_IN", {**configured.BUILT_IN, **light}),
+        patch.object(local, "local_workers", light),
     ):
         main()
 

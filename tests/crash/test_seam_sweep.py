@@ -2,6 +2,8 @@
 
 A chain of seams shares one stand: whoever takes over from the dead is the next to die. Every job
 has two epochs and two sinks, and first drops, once, what the one before it left there (epoch 0).
+One sink writes files, the other one to a database or to a lake table. A seam of a sink is met with
+that sink; one that every job passes is met twice, so that each is tried with each kind of target.
 The list is taken from the source: a new seam is in the sweep by itself, and one that no job here
 passes fails it, until a job that does is added.
 """
@@ -58,6 +60,7 @@ SYNCS = {
 }
 END_KEPT = Seam("worker/outbox.py", "end kept")
 STAGED = Seam("lake/iceberg/stage.py", "staged")
+OF_EVERY_JOB = [seam for seam in SEAMS if not seam.file.startswith(("connectors/", "lake/"))]
 # Passed by whoever goes on with an epoch that another began: alone there is nothing to sweep.
 AFTER_ANOTHER = {Seam("connectors/iceberg/sink.py", "before sweep")}
 USUAL = [
@@ -68,13 +71,18 @@ USUAL = [
 
 def chains() -> list[object]:
     """A few that stand for all, on either store; and all of them, the stores taking turns."""
-    cuts = [list(SEAMS[at : at + CHAIN_MAX]) for at in range(0, len(SEAMS), CHAIN_MAX)]
-    usual = [pytest.param(store, USUAL, id=f"{store}-a few") for store in STORES]
+    usual = [pytest.param(store, False, USUAL, id=f"{store}-a few") for store in STORES]
+    cuts = [(False, cut) for cut in _cut(SEAMS)] + [(True, cut) for cut in _cut(OF_EVERY_JOB)]
     matrix: list[object] = []
-    for number, cut in enumerate(cuts):
+    for number, (lake, cut) in enumerate(cuts):
         store = STORES[number % len(STORES)]
-        matrix.append(pytest.param(store, cut, id=f"{store}-{number}", marks=pytest.mark.matrix))
+        name = f"{store}-{number}{'-lake' if lake else ''}"
+        matrix.append(pytest.param(store, lake, cut, id=name, marks=pytest.mark.matrix))
     return [*usual, *matrix]
+
+
+def _cut(seams: Sequence[Seam]) -> list[Sequence[Seam]]:
+    return [seams[at : at + CHAIN_MAX] for at in range(0, len(seams), CHAIN_MAX)]
 
 
 class Sweep:
@@ -102,8 +110,8 @@ class Sweep:
     def _first(self) -> int:
         return 1 + 1000 * self._jobs
 
-    def die_at(self, seam: Seam) -> None:
-        self._lake = "/iceberg/" in seam.file
+    def die_at(self, seam: Seam, *, lake: bool) -> None:
+        self._lake = lake or "/iceberg/" in seam.file
         if seam.name in ABORTS:
             self._die_in_a_cancelled_job(seam)
         elif seam.name in STARTS:
@@ -205,16 +213,21 @@ class Sweep:
 
 
 @pytest.mark.req("E1", "E2", "E6")
-@pytest.mark.parametrize(("store_url", "chain"), chains(), indirect=["store_url"])
+@pytest.mark.parametrize(("store_url", "lake", "chain"), chains(), indirect=["store_url"])
 def test_after_a_death_at_any_seam_every_row_is_there_once_and_nothing_is_left_staged(
-    made: Cluster, database: Database, chain: Sequence[Seam], capsys: pytest.CaptureFixture[str]
+    made: Cluster,
+    database: Database,
+    chain: Sequence[Seam],
+    capsys: pytest.CaptureFixture[str],
+    *,
+    lake: bool,
 ) -> None:
     sweep = Sweep(made, database)
     sweep.stand.start()
     store = made.store_url.partition(":")[0]
     for seam in chain:
         began_s = time.monotonic()
-        sweep.die_at(seam)
+        sweep.die_at(seam, lake=lake)
         with capsys.disabled():
             print(f"\n{store}: {seam}: {time.monotonic() - began_s:.0f} s", end="")  # noqa: T201  a table of them is asked for
 

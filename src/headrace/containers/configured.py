@@ -1,26 +1,20 @@
-"""The containers that are configured, by name: from containers.conf, of built-in and plug-in kinds.
+"""The containers that are configured, by name: from containers.conf, of the kinds installed here.
 
     containers {
       on-yarn { type = spark, properties { master = yarn, spark-conf.spark.executor.memory = 4g } }
     }
 
-`local` and `external` exist without a file, and may be given properties in it. Another package adds
-a kind by an entry point of the group `headrace.containers`: its name is the kind, and it points to
-a callable that makes a `WorkerContainer` from a `ContainerSetting`.
+`local` and `external` exist without a file, and may be given properties in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from importlib import metadata
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from headrace.config import Settings, variables
-from headrace.containers.container import NAME, NAME_RULE, ContainerSetting, Kind, WorkerContainer
-from headrace.containers.external import External
-from headrace.containers.kubernetes.deployment import KubernetesDeployments
-from headrace.containers.local import local_workers, spark_workers
+from headrace.containers.container import NAME, NAME_RULE, ContainerSetting, WorkerContainer
+from headrace.containers.kinds import installed_kinds
 from headrace.errors import BadSetting, NotFound
 from headrace.jobfile.hocon import Document, read_document
 from headrace.jobfile.variables import substitute
@@ -39,14 +33,7 @@ from headrace.plugins.syntax_tree import (
 
 FILE = "containers.conf"  # in the home, unless HEADRACE_CONTAINERS names another
 FILE_BYTES_MAX = 1_000_000
-ENTRY_POINTS = "headrace.containers"
 ALWAYS = ("local", "external")  # exist without a file; name and kind are the same
-BUILT_IN: Mapping[str, Kind] = {
-    "local": local_workers,
-    "spark": spark_workers,
-    "kubernetes": KubernetesDeployments,
-    "external": External,
-}
 Entry = tuple[str, str, Mapping[str, str], FilePlace]  # name, kind, properties, place
 
 
@@ -79,16 +66,17 @@ def configured(settings: Settings, *, token: str | None) -> Containers:
     written = (
         _read(path) if settings.containers is not None or path.exists() else Object(FilePlace(1, 1))
     )
+    kinds = installed_kinds()
     try:
-        types = {name: kind for name, kind, _, _ in _entries(written)}
-        entries = [*_entries(written), *_unconfigured(types)]
+        entries = list(_entries(written, kinds.names))
     except Problem as problem:
         raise _setting_error(path, problem) from None
-    kinds = {**BUILT_IN, **_plugin_kinds()}
+    entries += _unconfigured({name for name, _, _, _ in entries})
     return Containers(
         {
-            name: kinds[kind](
-                ContainerSetting(name, properties, f"{path}:{place.line}", settings.home, token)
+            name: kinds.make(
+                kind,
+                ContainerSetting(name, properties, f"{path}:{place.line}", settings.home, token),
             )
             for name, kind, properties, place in entries
         },
@@ -96,13 +84,13 @@ def configured(settings: Settings, *, token: str | None) -> Containers:
     )
 
 
-def _unconfigured(written: Mapping[str, str]) -> Iterator[Entry]:
+def _unconfigured(written: Collection[str]) -> Iterator[Entry]:
     for name in ALWAYS:
         if name not in written:
             yield name, name, {}, FilePlace(1, 1)
 
 
-def _entries(root: Object) -> Iterator[Entry]:
+def _entries(root: Object, kinds: Sequence[str]) -> Iterator[Entry]:
     for name, place, node in root.walk():
         title = f"container {name!r}"
         if NAME.fullmatch(name) is None:
@@ -113,20 +101,20 @@ def _entries(root: Object) -> Iterator[Entry]:
                 raise Problem(where, f"unknown key {key!r} in {title}; known: type, properties")
         properties = block.members.get("properties", Object(place))
         flat = dict(_flat(_block(properties, f"properties of {title}"), "", title))
-        yield name, _kind(name, block, place), flat, place
+        yield name, _kind(name, block, place, kinds), flat, place
 
 
-def _kind(name: str, block: Object, place: FilePlace) -> str:
+def _kind(name: str, block: Object, place: FilePlace, known: Sequence[str]) -> str:
     node = block.members.get("type")
-    known = sorted({*BUILT_IN, *_plugin_kinds()})
     if node is None:
         raise Problem(place, f"container {name!r} has no type; expected one of {', '.join(known)}")
     kind = node.text if isinstance(node, Scalar) else None
-    if kind not in known:
+    if kind is None or kind not in known:
         raise Problem(
             node.place,
             f"container {name!r} is of type {describe(node)}, which does not exist; "
-            f"expected one of {', '.join(known)}",
+            f"expected one of {', '.join(known)}. A kind that comes with a package of its own has "
+            "to be installed at every coordinator",
         )
     if name in ALWAYS and kind != name:
         raise Problem(
@@ -197,34 +185,3 @@ def _root(document: Document) -> Object:
 
 def _setting_error(path: Path, problem: Problem) -> BadSetting:
     return BadSetting(f"{path}:{problem.place.line}:{problem.place.column}: {problem.text}")
-
-
-def _plugin_kinds() -> Mapping[str, Kind]:
-    """Kinds from entry points of other packages; each is loaded when it is first used."""
-    kinds: dict[str, Kind] = {}
-    for point in metadata.entry_points(group=ENTRY_POINTS):
-        if point.name in BUILT_IN or point.name in kinds:
-            raise BadSetting(
-                f"the entry point {point.name!r} of {_package(point)} in the group {ENTRY_POINTS} "
-                "has the name of a kind of container that is there already; rename or uninstall it"
-            )
-        kinds[point.name] = _loading(point)
-    return kinds
-
-
-def _loading(point: metadata.EntryPoint) -> Kind:
-    def make(setting: ContainerSetting) -> WorkerContainer:
-        try:
-            kind: Any = point.load()
-        except (ImportError, AttributeError) as error:
-            raise setting.wrong(
-                f"its kind {point.name!r} comes from {_package(point)}, and {point.value} can not "
-                f"be loaded: {error}; mend or uninstall that package"
-            ) from error
-        return kind(setting)
-
-    return make
-
-
-def _package(point: metadata.EntryPoint) -> str:
-    return f"package {point.dist.name}" if point.dist else "an unknown package"

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -194,9 +194,6 @@ class ContainerSetting:
 
     def wrong(self, problem: str) -> BadSetting:
         return BadSetting(f"{self.place}: container {self.name!r}: {problem}")
-
-
-Kind = Callable[[ContainerSetting], WorkerContainer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any, cast
 
 from pydantic import JsonValue
 
 from headrace.model.jobs.spec import JobSpec, PipelineSpec
-from headrace.model.text import legible, shortened
 from headrace.plugins.descriptor import AnyDescriptor, Descriptor
+from headrace.plugins.entry_points import distinct, package_of, reason_of, title_of, version_of
 from headrace.plugins.save_modes import SaveModes
 from headrace.plugins.syntax_tree import ROLES, Role
 
@@ -36,7 +35,6 @@ GROUPS: Mapping[str, tuple[Role, ...]] = {
     "headrace.connectors": ("source", "sink"),
     "headrace.transforms": ("transform",),
 }
-REASON_CHARACTERS_MAX = 300
 INSTALL = (
     "If it comes with a package of its own, type `pip install PACKAGE` where the job file is read, "
     "at every coordinator and at every worker, and restart them"
@@ -57,7 +55,7 @@ class BrokenEntryPoint:
     reason: str
 
     def __str__(self) -> str:
-        package = _title(self.package, self.version)
+        package = title_of(self.package, self.version)
         return f"plug-in {self.name!r} of package {package} can't be loaded: {self.reason}"
 
 
@@ -152,7 +150,7 @@ def read_catalog(points: Iterable[EntryPoint]) -> PluginCatalog:
     """The catalog that these entry points make."""
     found: dict[tuple[Role, str], dict[int, AnyDescriptor]] = {}  # inside, by what was loaded
     broken: list[BrokenEntryPoint] = []
-    for point in _distinct(points):
+    for point in distinct(points):
         try:
             for loaded, descriptor in _descriptors(point):
                 declared = found.setdefault((descriptor.role, descriptor.name.lower()), {})
@@ -160,7 +158,7 @@ def read_catalog(points: Iterable[EntryPoint]) -> PluginCatalog:
         except KeyboardInterrupt:
             raise  # a person's wish to end, and nothing of the package's
         except BaseException as error:  # noqa: BLE001  a package may even exit when it is imported
-            package, version = _package(point), _version(point)
+            package, version = package_of(point), version_of(point)
             reason = reason_of(error)
             facts = {"plugin": point.name, "package": package, "reason": reason}
             log.warning("plug-in not loaded", extra=facts)
@@ -173,23 +171,6 @@ def read_catalog(points: Iterable[EntryPoint]) -> PluginCatalog:
     )
 
 
-def _distinct(points: Iterable[EntryPoint]) -> Iterable[EntryPoint]:
-    """Each entry point once, in an order that does not depend on the path's."""
-    distinct: dict[tuple[str, str, str], EntryPoint] = {}
-    for point in sorted(points, key=lambda each: (_is_left_over(each), *_place(each))):
-        distinct.setdefault((point.group, point.name, point.value), point)
-    return sorted(distinct.values(), key=_place)
-
-
-def _place(point: EntryPoint) -> tuple[str, ...]:
-    return point.group, point.name, _package(point), _version(point)
-
-
-def _is_left_over(point: EntryPoint) -> bool:
-    """Whether pip renamed the metadata in order to delete them, and did not get that far."""
-    return Path(str(getattr(point.dist, "_path", ""))).name.startswith("~")
-
-
 def _descriptors(point: EntryPoint) -> Iterator[tuple[object, AnyDescriptor]]:
     """The descriptors that an entry point names, as they are and with the package that brings
     them."""
@@ -200,7 +181,7 @@ def _descriptors(point: EntryPoint) -> Iterator[tuple[object, AnyDescriptor]]:
         descriptor = cast("AnyDescriptor", each)
         if descriptor.role not in GROUPS[point.group]:
             raise TypeError(f"{point.value}: a {descriptor.role} does not belong to {point.group}")
-        package, version = _package(point), _version(point)
+        package, version = package_of(point), version_of(point)
         yield (
             each,
             replace(
@@ -219,21 +200,3 @@ def _conflicts(
         if len(declared) > 1:
             packages = tuple(each.brought_by for each in declared)
             yield NameConflict(role, declared[0].name, packages)
-
-
-def _package(point: EntryPoint) -> str:
-    # Metadata that are damaged may lack both, whatever their types say.
-    return str((point.dist and point.dist.name) or "of no name")
-
-
-def _version(point: EntryPoint) -> str:
-    return str((point.dist and point.dist.version) or "")
-
-
-def _title(package: str, version: str) -> str:
-    return f"{package} {version}".strip()
-
-
-def reason_of(error: BaseException) -> str:
-    """Why something of a package can't be used: its error, in one line."""
-    return legible(shortened(f"{type(error).__name__}: {error}", REASON_CHARACTERS_MAX))

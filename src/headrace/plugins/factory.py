@@ -17,8 +17,9 @@ from pydantic import JsonValue
 
 from headrace.errors import Unavailable
 from headrace.model.jobs.spec import PluginSpec
-from headrace.plugins.catalog import catalog, reason_of
+from headrace.plugins.catalog import catalog
 from headrace.plugins.descriptor import AnyDescriptor
+from headrace.plugins.entry_points import reason_of
 from headrace.plugins.secrets import with_secrets
 from headrace.plugins.syntax_tree import Role
 

@@ -32,25 +32,6 @@ def only_container(api: FakeKubernetes, launch: Launch) -> Json:
     return container
 
 
-def test_started_twice_it_is_one_deployment() -> None:
-    api, launch = FakeKubernetes(), launch_of()
-    first = given(api).start(launch)
-
-    again = given(api).start(launch)
-
-    assert first == again
-    assert first.properties == {"deployment": "headrace-r1-1", "namespace": "default"}
-    assert list(api.deployments) == [("default", "headrace-r1-1")]
-
-
-def test_it_says_that_it_is_not_to_be_started_again_by_us() -> None:
-    supports = given(FakeKubernetes()).supports
-
-    assert not supports.restart
-    assert supports.start
-    assert supports.stop
-
-
 def test_what_the_pod_is_told() -> None:
     api, launch = FakeKubernetes(), launch_of(2, **{"spark-conf.spark.sql.shuffle.partitions": "9"})
     container = given(

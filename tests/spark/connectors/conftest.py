@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,35 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace.plugins.catalog import catalog
-from tools.tree import ROOT
+from tests.example_packages import install
 
 PACKAGES = ("connector-toy", "transform-toy")
 MODULES = ("headrace_connector_toy", "headrace_transform_toy")
-INSTALL_MAX_S = 300
-
-
-def installer() -> str | None:
-    """`make` fetches uv, which builds these packages by itself, without a network."""
-    fetched = ROOT / ".tools" / "bin" / "uv"
-    return shutil.which("uv") or (str(fetched) if fetched.exists() else None)
 
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    uv = installer()
-    if uv is None:
-        pytest.skip("there is no uv to install the examples with; `make` fetches it")
-    target = tmp_path_factory.mktemp("site")
-    for package in PACKAGES:
-        command = [uv, "pip", "install", "--quiet", "--offline", "--no-deps", "--no-cache"]
-        command += ["--python", sys.executable, "--target", str(target)]
-        subprocess.run(
-            [*command, str(ROOT / "examples" / package)],
-            check=True,
-            timeout=INSTALL_MAX_S,
-            cwd=target,
-        )
-    return target
+    return install(PACKAGES, tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture

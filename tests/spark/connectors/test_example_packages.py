@@ -10,19 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from headrace.clock import SystemClock
-from headrace.connectors.registry import make_source
-from headrace.errors import Refused
-from headrace.model.jobs.spec import PluginSpec
 from headrace.plugins.catalog import catalog
 from headrace.store.core.keyring import own_file
 from headrace.worker.runner import Runner
 from headrace.worker.warm_session import WarmSpark
 from tests.spark.connectors.test_pairs import Coordinators
-from tests.spark.lake import some
-from tests.spark.settings import setting
 from tests.stores import KEY
 
 
@@ -88,33 +82,3 @@ def test_a_job_runs_through_all_three(
     assert rows_in(path, "shouted") == [(1, "ANN"), (2, "BO")]
     assert (done.rows_in, done.rows_out) == (2, 2)
     assert rows_in(path, "headrace_stage") == []
-
-
-def test_the_source_plans_and_reads_the_same_again_or_refuses(
-    installed: Path, session: SparkSession, tmp_path: Path
-) -> None:
-    path = tmp_path / "toy.db"
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("CREATE TABLE t (id INTEGER)")
-        database.executemany("INSERT INTO t VALUES (?)", [(0,), (1,), (2,)])
-    options: dict[str, Any] = {
-        "path": str(path),
-        "table": "t",
-        "schema": {"fields": {"id": "bigint"}},
-    }
-    spec = PluginSpec(name="ToySqlite-1", plugin="ToySqlite", options=options)
-    source = make_source(spec, setting("Console", "sink", {})[1], secrets={})
-    first = some(source.plan(session, None, rows_max=2))
-    assert first == source.plan(session, None, rows_max=2)
-
-    found = [
-        [row["id"] for row in source.read(session, part).collect()]
-        for part in (first, first, some(source.plan(session, first.after)))
-    ]
-
-    assert found == [[0, 1], [0, 1], [2]]
-    assert source.empty(session).columns == ["id"]
-    with closing(sqlite3.connect(path)) as database, database:
-        database.execute("DELETE FROM t WHERE id = 1")
-    with pytest.raises(Refused, match="2 rows of t were planned, and 1 are there by now"):
-        source.read(session, first)

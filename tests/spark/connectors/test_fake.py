@@ -110,24 +110,8 @@ def test_a_source_without_rows_plans_one_empty_slice(session: SparkSession) -> N
     assert made.plan(session, whole.after) is None
 
 
-def test_in_streaming_mode_the_rows_come_once_and_there_is_no_end() -> None:
-    made = source({"row.num": 8}, streaming=True)
-    parts = slices(made, rows_max=5)
-
-    assert not made.bounded
-    assert [(part.rows, part.last) for part in parts] == [(5, False), (3, False)]
-    assert made.plan(NO_SESSION, parts[-1].after) is None
-
-
 def test_a_streaming_source_without_rows_plans_nothing() -> None:
     assert source({"row.num": 0}, streaming=True).plan(NO_SESSION, None) is None
-
-
-def test_a_batch_source_ends_with_its_last_slice() -> None:
-    made = source({"row.num": 8})
-
-    assert made.bounded
-    assert [part.last for part in slices(made, rows_max=5)] == [False, True]
 
 
 def test_an_interval_of_1_ms_is_no_pause() -> None:

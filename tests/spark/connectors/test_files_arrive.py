@@ -56,15 +56,6 @@ def folder(tmp_path: Path) -> Folder:
     return Folder(tmp_path)
 
 
-def test_a_source_of_what_arrives_has_no_end_and_says_so(folder: Folder) -> None:
-    assert not folder.source.bounded
-    assert folder.source.repeatable
-    assert folder.plan() is None, "nothing has arrived yet"
-    folder.put("a", 1)
-    folder.passes()
-    assert not some(folder.plan()).last
-
-
 def test_a_folder_that_is_away_for_a_while_does_not_end_the_stream(folder: Folder) -> None:
     away = folder.path.with_name("away")
     folder.path.rename(away)

@@ -68,31 +68,12 @@ def test_one_file_may_be_named(session: SparkSession, tmp_path: Path) -> None:
     assert everything(session, source(file)) == [(1, "x")]
 
 
-def test_slices_are_cut_by_files_and_give_every_row_once(
+def test_a_file_that_changed_is_told_with_what_it_was(
     session: SparkSession, tmp_path: Path
 ) -> None:
-    for number in range(5):
-        put(tmp_path, f"{number}.csv", f"{number},x\n")
-    made, position = source(tmp_path), None
-    found: list[tuple[Any, ...]] = []
-    for number in range(5):
-        part = some(made.plan(session, position, rows_max=0))
-        found += rows(made.read(session, part))
-        position = part.after
-        assert part.last == (number == 4)
-
-    assert made.plan(session, position, rows_max=0) is None
-    assert found == [(number, "x") for number in range(5)]
-
-
-@pytest.mark.req("E5")
-def test_a_slice_of_a_file_that_changed_is_refused(session: SparkSession, tmp_path: Path) -> None:
-    put(tmp_path, "a.csv", "1,x\n")
     file = put(tmp_path, "b.csv", "2,y\n")
     made = source(tmp_path)
     part = some(made.plan(session, None))
-    put(tmp_path, "c.csv", "3,z\n")  # one that came later changes nothing
-    assert len(rows(made.read(session, part))) == 2
 
     put(tmp_path, "b.csv", "2,other\n")
     with pytest.raises(Refused, match=r"LocalFile-1: .*/b\.csv has changed since the epoch"):
@@ -100,20 +81,6 @@ def test_a_slice_of_a_file_that_changed_is_refused(session: SparkSession, tmp_pa
     file.unlink()
     with pytest.raises(Refused, match=r"/b\.csv is gone since the epoch was planned \(4 bytes"):
         made.read(session, part)
-
-
-def test_what_arrives_is_read_once_while_streaming(session: SparkSession, tmp_path: Path) -> None:
-    put(tmp_path, "b.csv", "1,x\n", modified_s=100_000)
-    made = source(tmp_path, streaming=True)
-    first = some(made.plan(session, None))
-    assert not first.last
-    assert made.plan(session, first.after) is None
-
-    put(tmp_path, "a.csv", "2,y\n", modified_s=99_999)
-    put(tmp_path, "c.csv", "3,z\n", modified_s=100_000)
-    second = some(made.plan(session, first.after))
-    assert rows(made.read(session, second)) == [(2, "y"), (3, "z")]
-    assert made.plan(session, second.after) is None
 
 
 def test_a_streaming_folder_may_be_empty_at_first(tmp_path: Path) -> None:

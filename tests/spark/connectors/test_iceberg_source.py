@@ -13,26 +13,8 @@ from headrace.errors import Refused
 from headrace.lake.catalog import CatalogConfig, TableRef
 from headrace.lake.iceberg.creation import TableDefinition
 from headrace.lake.iceberg.stage import stage
-from tests.spark.lake import Lake, commit, make_table, some, sql
-from tests.spark.scans import compact, expire, ids, slices, snapshots, source
-
-
-@pytest.mark.req("E5")
-def test_a_batch_slice_gives_the_same_rows_also_after_later_changes(lake: Lake) -> None:
-    lake.append_foreign(first=0, rows=5)
-    of = source(lake)
-    part = some(of.plan(lake.session, None))
-    assert (part.rows, part.last) == (5, True)
-    first = ids(lake, of, part)
-
-    lake.append_foreign(first=100, rows=5)
-    sql(lake.session, f"DELETE FROM {lake.table} WHERE id = 2")
-    sql(lake.session, f"ALTER TABLE {lake.table} RENAME COLUMN name TO title")
-    compact(lake)
-
-    assert first == ids(lake, of, part) == [0, 1, 2, 3, 4]
-    assert of.read(lake.session, part).columns == ["id", "name"]
-    assert of.plan(lake.session, part.after) is None
+from tests.spark.lake import Lake, commit, make_table, some
+from tests.spark.scans import expire, ids, slices, snapshots, source
 
 
 @pytest.mark.req("E5")

@@ -1,6 +1,6 @@
 """Sinks by a Python client: rows go from executors as Arrow, and who is at least once says so.
 
-That `PythonClientSink` is exactly once is proved by the toy's sink: test_example_sink.py.
+That `PythonClientSink` is exactly once is proved by the toy's sink: test_example_connector.py.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ SOURCE = Descriptor(
     read_options=_source_options,
     capabilities=Capabilities(
         guarantee=Guarantee.EXACTLY_ONCE,
-        how="a slice is a range of rowids; one that holds fewer rows by now is refused",
+        how="a slice is a range of rowids and a digest; one whose rows were changed is refused",
     ),
 )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import sqlite3
 from contextlib import closing
+from typing import Any
 
 from pydantic import BaseModel, JsonValue
 from pyspark.sql import DataFrame, SparkSession
@@ -15,13 +17,15 @@ from headrace.protocol.messages import Slice
 from headrace_connector_toy.database import quoted
 from headrace_connector_toy.descriptor import ToySourceOptions
 
+ALL = -1  # rows, for SQLite's LIMIT
+
 
 class RowIds(BaseModel):
-    """The data of a slice: rows behind `after` up to `last`."""
+    """The data of a slice: rows behind `after` up to `last`, and what tells them from others."""
 
     after: int
     last: int
-    rows: int
+    digest: str
 
 
 class ToySqliteSource(Source):
@@ -37,32 +41,38 @@ class ToySqliteSource(Source):
         rows_max: int | None = None,
     ) -> Slice | None:
         after = position if isinstance(position, int) else 0
-        most = -1 if rows_max is None else max(1, rows_max)
-        query = f"SELECT rowid FROM {quoted(self._table.name)} WHERE rowid > ? ORDER BY 1 LIMIT ?"  # noqa: S608
-        with closing(sqlite3.connect(self._table.path)) as database:
-            found = [rowid for (rowid,) in database.execute(query, (after, most))]
+        found = self._rows("rowid > ?", after, most=ALL if rows_max is None else max(1, rows_max))
         if not found:
             return None
-        data = RowIds(after=after, last=found[-1], rows=len(found))
+        data = RowIds(after=after, last=found[-1][0], digest=_digest(found))
         return Slice(
             data=data.model_dump(),
             after=data.last,
-            rows=data.rows,
+            rows=len(found),
             last=self.bounded and rows_max is None,
         )
 
     def read(self, session: SparkSession, part: Slice) -> DataFrame:
         wanted = RowIds.model_validate(part.data)
-        names = ", ".join(map(quoted, self._columns.names))
-        query = f"SELECT {names} FROM {quoted(self._table.name)} WHERE rowid > ? AND rowid <= ?"  # noqa: S608
-        with closing(sqlite3.connect(self._table.path)) as database:
-            rows = database.execute(query, (wanted.after, wanted.last)).fetchall()
-        if len(rows) != wanted.rows:
+        rows = self._rows("rowid > ? AND rowid <= ?", wanted.after, wanted.last)
+        if _digest(rows) != wanted.digest:
             raise Refused(
-                f"source {self.name}: {wanted.rows} rows of {self._table.name} were planned, and "
-                f"{len(rows)} are there by now; submit the job anew"
+                f"source {self.name}: rows of {self._table.name} were changed or deleted since the "
+                "epoch was planned, so it can't give the same rows again; submit the job anew"
             )
-        return session.createDataFrame(rows, self._columns)  # pyright: ignore[reportUnknownMemberType]
+        return session.createDataFrame([row[1:] for row in rows], self._columns)  # pyright: ignore[reportUnknownMemberType]
 
     def empty(self, session: SparkSession) -> DataFrame:
         return session.createDataFrame([], self._columns)  # pyright: ignore[reportUnknownMemberType]
+
+    def _rows(self, where: str, *values: int, most: int = ALL) -> list[tuple[Any, ...]]:
+        """Rowid and columns of the rows that `where` chooses, in the order of rowids."""
+        names = ", ".join(map(quoted, self._columns.names))
+        table = quoted(self._table.name)
+        query = f"SELECT rowid, {names} FROM {table} WHERE {where} ORDER BY rowid LIMIT ?"  # noqa: S608
+        with closing(sqlite3.connect(self._table.path)) as database:
+            return database.execute(query, (*values, most)).fetchall()
+
+
+def _digest(rows: list[tuple[Any, ...]]) -> str:
+    return hashlib.sha256(repr(rows).encode()).hexdigest()

@@ -39,8 +39,8 @@ from headrace.errors import BadSetting, JobFailed, Refused, Unavailable
 from headrace.model.jobs.spec import JobSpec
 from headrace.model.jobs.status import JobStatus
 from headrace.model.text import count
-from headrace.plugins.problems import JobWarning, WarningKind
 from headrace.plugins.jars import JarCoordinates, is_allowed
+from headrace.plugins.problems import JobWarning, WarningKind
 from headrace.spark.installation import find_java, find_spark
 
 NAMES_SHOWN = 3  # of earlier jobs
