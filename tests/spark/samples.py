@@ -192,6 +192,8 @@ SOURCES: Mapping[str, Callable[[Place], Options]] = {
 TRANSFORMS: Mapping[str, Options] = {
     "FieldMapper": {"field_mapper": {"id": "id", "name": "name"}},
     "Filter": {"include_fields": ["id", "name"]},
+    "FilterRowKind": {"include_kinds": ["INSERT"]},
+    "RowKindExtractor": {},
     "Sql": {"query": f"select id, name from {INPUT} where id >= 0"},
 }
 SINKS: Mapping[str, Callable[[Place], SinkSample]] = {

@@ -22,6 +22,7 @@ from headrace.jobfile.registry import check_mode, read_plugin
 from headrace.jobfile.variables import check_variables, substitute
 from headrace.model.jobs.spec import JobSpec, PipelineSpec, PluginSpec
 from headrace.model.text import hint, legible
+from headrace.plugins.row_flow import find_flow_obstacle
 from headrace.plugins.secrets import take_secrets
 from headrace.plugins.syntax_tree import ROLES, FilePlace, Note, Problem, Role
 
@@ -150,12 +151,13 @@ def _job(document: Document, *, default_name: str, note: Note) -> JobSpec:
     pipelines = wire(plugins, end=document.root.place, note=note)
     _check_targets(pipelines)
     other, secrets = take_secrets("env", None, env.other)
+    specs = [_pipeline(number, part, secrets) for number, part in enumerate(pipelines, start=1)]
+    for part, spec in zip(pipelines, specs, strict=True):
+        _check_flow(part, spec)
     return JobSpec(
         name=name or default_name[:JOB_NAME_CHARS_MAX] or "job",
         env=env.model_copy(update={"other": other}),
-        pipelines=tuple(
-            _pipeline(number, part, secrets) for number, part in enumerate(pipelines, start=1)
-        ),
+        pipelines=tuple(specs),
         secrets=secrets,
     )
 
@@ -173,6 +175,12 @@ def _check_targets(pipelines: Sequence[Sequence[WiredPlugin]]) -> None:
     if clash := find_clash([sink for _, sink in sinks]):
         place = next(place for place, sink in sinks if sink is clash.other)
         raise Problem(place, str(clash))
+
+
+def _check_flow(part: Sequence[WiredPlugin], spec: PipelineSpec) -> None:
+    if obstacle := find_flow_obstacle(spec):
+        place = next(wired.plugin.place for wired in part if wired.name == obstacle.plugin)
+        raise Problem(place, str(obstacle))
 
 
 def _pipeline(

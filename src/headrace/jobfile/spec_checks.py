@@ -15,6 +15,7 @@ from headrace.jobfile.registry import check_mode, read_plugin
 from headrace.model.jobs.spec import JobSpec, PipelineSpec, PluginSpec
 from headrace.plugins.catalog import catalog
 from headrace.plugins.options import PARALLELISM_MAX
+from headrace.plugins.row_flow import flows_of
 from headrace.plugins.secrets import with_secrets
 from headrace.plugins.syntax_tree import NOWHERE, Object, PluginBlock, Problem, Role, from_json
 
@@ -23,6 +24,7 @@ def check_spec(spec: JobSpec) -> None:
     """Check whether a submitted job may be accepted. Raises `Refused`."""
     check_declared(spec)
     check_targets(spec)
+    check_flows(spec)
     check_supported(spec)
 
 
@@ -50,6 +52,12 @@ def check_targets(spec: JobSpec) -> None:
     ]
     if clash := find_clash(sinks):
         raise Refused(str(clash))
+
+
+def check_flows(spec: JobSpec) -> None:
+    """Check that whoever reads rows can take the kinds that may come. Raises `Refused`."""
+    for pipeline in spec.pipelines:
+        flows_of(pipeline)
 
 
 def check_supported(spec: JobSpec) -> None:

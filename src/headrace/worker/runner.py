@@ -25,6 +25,7 @@ from headrace.plugins.catalog import catalog
 from headrace.plugins.secrets import lacks_secrets
 from headrace.protocol.messages import ForgetPayload, PipelinePayload
 from headrace.spark.jvm_bridge import translated_errors
+from headrace.spark.row_carrier import SparkRowCarrier
 from headrace.spark.row_counts import SparkRowCounter
 from headrace.transforms.registry import make_transform
 from headrace.worker.execution import Execution, Run
@@ -151,6 +152,7 @@ class Runner:
             ],
             sinks=[make_sink(plugin, setting(plugin), secrets=secrets) for plugin in spec.sinks],
             counting=SparkRowCounter(execution.id),
+            carrier=SparkRowCarrier(),
         )
 
 

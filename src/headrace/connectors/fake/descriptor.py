@@ -9,9 +9,11 @@ from typing import cast
 from pydantic import JsonValue
 
 from headrace.errors import Refused
+from headrace.model.text import hint
 from headrace.plugins.descriptor import Capabilities, Descriptor, Guarantee
 from headrace.plugins.options import PARALLELISM_MAX, Kind, Option, OptionSet, common_options
 from headrace.plugins.resolved_options import ResolvedOptions
+from headrace.plugins.row_kinds import ALL_KINDS, INSERT_ONLY, RowFlow, RowKind
 from headrace.plugins.schema import TableSchema
 
 ROWS_MAX = (2**63 - 1) // PARALLELISM_MAX  # of one reader: a row number must fit into 64 bits
@@ -64,6 +66,7 @@ class NumberRange:
 class FakeSourceOptions:
     schema: TableSchema
     rows: tuple[JsonValue, ...] | None  # the fields of each given row; None: rows are made up
+    kinds: tuple[RowKind, ...] | None  # of each given row; None: all rows are inserted
     rows_per_reader: int
     splits: int
     pause_ms: int  # after each split
@@ -81,10 +84,15 @@ def _source_options(options: ResolvedOptions) -> FakeSourceOptions:
     schema = options.schema("schema")
     if schema is None:
         raise Refused("FakeSource needs the option 'schema'")
+    given = _given_rows(options.value("rows"))
+    kinds = None if given is None else tuple(row.kind for row in given)
+    if kinds is not None and RowFlow(frozenset(kinds)).is_plain:
+        kinds = None
     templated = ("string", *(name for name, _, _ in (*_NUMBERS, *_PARTS)))
     return FakeSourceOptions(
         schema=schema,
-        rows=_given_rows(options.value("rows")),
+        rows=None if given is None else tuple(row.fields for row in given),
+        kinds=kinds,
         rows_per_reader=options.integer("row.num"),
         splits=options.integer("split.num"),
         pause_ms=options.integer("split.read-interval"),
@@ -104,23 +112,43 @@ def _source_options(options: ResolvedOptions) -> FakeSourceOptions:
     )
 
 
-def _given_rows(rows: JsonValue) -> tuple[JsonValue, ...] | None:
-    """The fields of each row of the option `rows`; None without it. Raises `Refused`."""
+@dataclass(frozen=True, slots=True)
+class GivenRow:
+    kind: RowKind
+    fields: JsonValue
+
+
+def _given_rows(rows: JsonValue) -> tuple[GivenRow, ...] | None:
+    """The rows of the option `rows`; None without it. Raises `Refused`."""
     if rows is None:
         return None
     if not isinstance(rows, list):
         raise Refused("option 'rows' of FakeSource must be a list of {kind, fields}")
-    return tuple(_fields_of(number, row) for number, row in enumerate(rows, start=1))
+    return tuple(_given_row(number, row) for number, row in enumerate(rows, start=1))
 
 
-def _fields_of(number: int, row: JsonValue) -> JsonValue:
+def _given_row(number: int, row: JsonValue) -> GivenRow:
     entry = cast("Mapping[str, JsonValue]", row if isinstance(row, dict) else {})
-    kind = str(entry.get("kind") or "INSERT").upper()
     if "fields" not in entry:
-        raise Refused(f"row {number} of FakeSource has no 'fields'")
-    if kind != "INSERT":
-        raise Refused(f"row {number} of FakeSource is a {kind}; only INSERT is built yet")
-    return entry["fields"]
+        raise Refused(f"row {number} of FakeSource has no 'fields'; write {{kind, fields}}")
+    named = str(entry.get("kind") or RowKind.INSERT.name)
+    if named.upper() not in RowKind.__members__:
+        known = hint(named, [*RowKind.__members__], noun="kinds")
+        raise Refused(f"row {number} of FakeSource is of an unknown kind {named!r}; {known}")
+    return GivenRow(RowKind[named.upper()], entry["fields"])
+
+
+def _source_flaw(options: Mapping[str, JsonValue]) -> str | None:
+    try:
+        _given_rows(options.get("rows"))
+    except Refused as refused:
+        return str(refused)
+    return None
+
+
+def _flow(options: Mapping[str, JsonValue]) -> RowFlow:
+    rows = _given_rows(options.get("rows")) or ()
+    return RowFlow(frozenset(row.kind for row in rows) or INSERT_ONLY)
 
 
 FAKE_SOURCE = Descriptor(
@@ -131,15 +159,19 @@ FAKE_SOURCE = Descriptor(
     "without more.",
     read_options=_source_options,
     one_of=(("schema",),),
+    flaw=_source_flaw,
+    flow=_flow,
     capabilities=Capabilities(
         guarantee=Guarantee.EXACTLY_ONCE,
         how="each value is a hash of the incarnation, the source's name, the row's number and the "
         "column",
+        row_kinds=ALL_KINDS,
     ),
     options=OptionSet(
         (
             Option("schema", Kind.SCHEMA, vectors=False, doc="The columns to make up."),
-            Option("rows", Kind.JSON, doc="Rows to give as they are: [{kind, fields}]."),
+            Option("rows", Kind.JSON, doc="Rows to give as they are: `[{kind, fields}]`. A `kind` is INSERT, UPDATE_BEFORE, "
+                "UPDATE_AFTER or DELETE."),
             Option("row.num", Kind.INT, 5, minimum=0, maximum=ROWS_MAX, doc="Rows of each reader."),
             Option(
                 "split.num",
