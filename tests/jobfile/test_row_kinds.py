@@ -167,9 +167,7 @@ def test_rows_of_several_tables_need_a_sink_that_takes_them(as_if: Any) -> None:
     with pytest.raises(BadJobFile, match=r"sink Iceberg-1 can't take rows of several tables"):
         read(fake("INSERT"), sink="Iceberg { table = t }")
     with pytest.raises(BadJobFile, match=r"sink Iceberg-1 can't take rows of several tables"):
-        read(
-            fake("INSERT"), transforms=step("RowKindExtractor", ""), sink="Iceberg { table = t }"
-        )
+        read(fake("INSERT"), transforms=step("RowKindExtractor", ""), sink="Iceberg { table = t }")
 
 
 def test_a_source_that_does_not_go_by_its_options_gives_what_it_is_capable_of(as_if: Any) -> None:

@@ -130,7 +130,7 @@ def _console(place: Place) -> SinkSample:
     def read() -> Found:
         lines = [line for line in place.printed().splitlines() if line.startswith("rowIndex=")]
         shown = [line.rpartition("INSERT: ")[2].split(", ") for line in lines]
-        return [(int(number), name) for number, name in shown]
+        return [(int(number), name) for number, name, *_ in shown]
 
     return SinkSample({}, read)
 

@@ -99,9 +99,7 @@ class Pipeline:
             plugins.counting,
             plugins.carrier,
         )
-        self._sinks = SinkGroup(
-            execution, payload, plugins.sinks, session, self._dataflow.input_of
-        )
+        self._sinks = SinkGroup(execution, payload, plugins.sinks, session, self._dataflow.input_of)
         self._commit_thread = CommitThread(
             f"{execution.id}, tail", waiting=self._touch_while_committing
         )

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.fake.source import FakeSource
 from headrace.errors import Refused
+from headrace.plugins.row_kinds import KIND_COLUMN
 from headrace.protocol.messages import Slice
 from tests.spark.lake import some
 from tests.spark.settings import NO_SESSION, setting
@@ -265,6 +266,21 @@ def test_given_rows_are_emitted_whole_by_every_split(session: SparkSession) -> N
     assert (bytes(one["raw"]), one["m"]) == (b"hi", {"k": 7})
 
 
+def test_given_rows_say_their_kind_unless_all_are_inserted(session: SparkSession) -> None:
+    schema = {"fields": {"id": "bigint"}}
+    given = [{"fields": [1]}, {"kind": "update_after", "fields": [2]}]
+    given += [{"kind": "DELETE", "fields": [3]}]
+    made = source({"schema": schema, "rows": given, "split.num": 2})
+    found = made.read(session, some(made.plan(session, None)))
+    plain = source({"schema": schema, "rows": given[:1]})
+
+    said = sorted((row["id"], row[KIND_COLUMN]) for row in found.collect())
+    assert said == [(1, "+I"), (1, "+I"), (2, "+U"), (2, "+U"), (3, "-D"), (3, "-D")]
+    assert made.empty(session).columns == found.columns == ["id", KIND_COLUMN]
+    assert plain.read(session, some(plain.plan(session, None))).columns == ["id"]
+    assert plain.empty(session).columns == ["id"]
+
+
 def test_the_time_in_given_rows_is_that_of_the_slice(session: SparkSession) -> None:
     schema = {"fields": {"d": "date", "t": "timestamp"}}
     made = source({"schema": schema, "rows": [{"fields": ["CURRENT_DATE", "CURRENT_TIMESTAMP"]}]})
@@ -276,7 +292,7 @@ def test_the_time_in_given_rows_is_that_of_the_slice(session: SparkSession) -> N
 @pytest.mark.parametrize(
     ("rows_given", "said"),
     [
-        ([{"kind": "DELETE", "fields": [1]}], "only INSERT"),
+        ([{"kind": "UPSERT", "fields": [1]}], "unknown kind 'UPSERT'"),
         ([{"fields": [1, 2]}], "2 fields"),
         ([{"fields": ["x"]}], "'x' is no bigint"),
         ([{"kind": "INSERT"}], "no 'fields'"),

@@ -58,13 +58,20 @@ def dataflow(session: SparkSession, pipeline: PipelineSpec) -> tuple[Dataflow, E
     return flow, EpochPlan(slices=slices, now_ms=0)
 
 
-def made(session: SparkSession, transforms: str, *, sources: str = "", read: str = "made") -> Any:
-    """The frame that a sink is given which reads these tables."""
-    text = (
-        f"source {{\n{fake('changes')}\n{sources}\n}}\ntransform {{\n{transforms}\n}}\n"
-        f"sink {{ Console {{ plugin_input = [{read}] }} }}"
-    )
+def job(*plugins: str, sinks: Sequence[str] = ("Console {}",)) -> PipelineSpec:
+    """Of these sources and transforms."""
+    sources = [each for each in plugins if each.startswith("FakeSource")]
+    transforms = [each for each in plugins if each not in sources]
+    blocks = {"source": sources, "transform": transforms, "sink": sinks}
+    text = "\n".join("\n".join([f"{role} {{", *listed, "}"]) for role, listed in blocks.items())
     (pipeline,) = read_job("job.conf", text=text).pipelines
+    return pipeline
+
+
+def made(session: SparkSession, *plugins: str, read: str = "made") -> DataFrame:
+    """The frame that a sink is given which reads these tables."""
+    sink = f"Console {{ plugin_input = [{read}] }}"
+    pipeline = job(fake("changes"), *plugins, sinks=[sink])
     flow, plan = dataflow(session, pipeline)
     with flow.frames_of(plan) as frames:
         given = flow.input_of(pipeline.sinks[0], frames)
@@ -102,7 +109,11 @@ CARRIED = [
         "text id name",
         [("two", 2, "d", "+I"), ("two", 2, "d", "-D")],
     ),
-    ("select id + 1 as q, q * 2 as r from changes where id = 2", "q r", [(3, 6, "+I"), (3, 6, "-D")]),
+    (
+        "select id + 1 as q, q * 2 as r from changes where id = 2",
+        "q r",
+        [(3, 6, "+I"), (3, 6, "-D")],
+    ),
     (
         "select id, part from changes lateral view explode(split(name, ',')) p as part "
         "where id = 1",
@@ -139,7 +150,7 @@ def test_a_condition_may_look_into_a_table_whose_rows_are_all_inserted(
     query = "select id from changes where id in (select id from plain) and id < "
     query += "(select max(id) from plain)"
 
-    frame = made(session, sql(query, "changes", "plain"), sources=INSERTED)
+    frame = made(session, INSERTED, sql(query, "changes", "plain"))
 
     assert rows(frame) == [(2, "+I"), (2, "-D")]
 
@@ -150,7 +161,7 @@ def test_rows_of_a_table_without_kinds_are_inserted_and_may_be_merged_before(
 ) -> None:
     query = "select id from changes union all select sum(id) from plain"
 
-    frame = made(session, sql(query, "changes", "plain"), sources=INSERTED)
+    frame = made(session, INSERTED, sql(query, "changes", "plain"))
 
     assert rows(frame) == sorted([(a, kind) for a, _, kind in CHANGES] + [(5, "+I")])
 
@@ -191,8 +202,9 @@ MERGING = [
 def test_a_query_that_merges_rows_is_refused_before_it_runs(
     session: SparkSession, query: str, construct: str
 ) -> None:
+    pipeline = job(fake("changes"), INSERTED, sql(query, "changes", "plain"))
     with pytest.raises(Refused) as refused:
-        made(session, sql(query, "changes", "plain"), sources=INSERTED)
+        dataflow(session, pipeline)[0].empty()
 
     text = str(refused.value)
     assert text.startswith("transform Sql-1 would lose the kind or the table of rows: ")
@@ -200,19 +212,19 @@ def test_a_query_that_merges_rows_is_refused_before_it_runs(
     assert "RowKindExtractor" in text, "it says the way out"
 
 
-@pytest.mark.parametrize("query", [query for query, _ in MERGING])
-def test_the_same_queries_run_where_all_rows_are_inserted(
-    session: SparkSession, query: str
-) -> None:
-    text = (
-        f"source {{\n{fake('changes', [('INSERT', 1, 'a')])}\n{INSERTED}\n}}\n"
-        f"transform {{\n{sql(query, 'changes', 'plain')}\n}}\nsink {{\nConsole {{}}\n}}"
-    )
-    (pipeline,) = read_job("job.conf", text=text).pipelines
-    flow, plan = dataflow(session, pipeline)
+def test_the_same_queries_run_where_all_rows_are_inserted(session: SparkSession) -> None:
+    queries = [query for query, _ in MERGING]
+    transforms = [
+        sql(query, "changes", "plain", output=f"made{number}")
+        for number, query in enumerate(queries)
+    ]
+    outputs = [f"made{number}" for number in range(len(queries))]
+    sinks = [f"Console {{ plugin_input = {output} }}" for output in outputs]
+    pipeline = job(fake("changes", [("INSERT", 1, "a")]), INSERTED, *transforms, sinks=sinks)
 
-    with flow.frames_of(plan) as frames:
-        assert KIND_COLUMN not in frames["made"].columns
+    frames = dataflow(session, pipeline)[0].empty()
+
+    assert not any(KIND_COLUMN in frames[output].columns for output in outputs)
 
 
 @pytest.mark.req("E8")
@@ -235,20 +247,20 @@ def test_a_choice_of_fields_keeps_the_kind_though_nobody_lists_it(
 
 @pytest.mark.req("E8")
 def test_kinds_go_through_a_chain_and_through_unions(session: SparkSession) -> None:
-    chain = (
-        "Filter { plugin_input = [changes, plain], plugin_output = one, include_fields = [id] }\n"
-        + sql("select id as x from one where id > 1", "one", output="two")
-        + "\nFieldMapper { plugin_input = [two], plugin_output = made, field_mapper { x = y } }"
+    frame = made(
+        session,
+        INSERTED,
+        "Filter { plugin_input = [changes, plain], plugin_output = one, include_fields = [id] }",
+        sql("select id as x from one where id > 1", "one", output="two"),
+        "FieldMapper { plugin_input = [two], plugin_output = made, field_mapper { x = y } }",
     )
-
-    frame = made(session, chain, sources=INSERTED)
 
     assert rows(frame) == [(2, "+I"), (2, "+I"), (2, "-D"), (3, "+I")]
 
 
 @pytest.mark.req("E8")
 def test_a_sink_of_two_tables_is_given_kinds_for_all_of_their_rows(session: SparkSession) -> None:
-    frame = made(session, "", sources=INSERTED, read="plain, changes")
+    frame = made(session, INSERTED, read="plain, changes")
 
     assert rows(frame) == sorted([*CHANGES, (2, "d", "+I"), (3, "e", "+I")])
 
@@ -275,21 +287,17 @@ def test_rows_are_chosen_by_their_kind(
 
 @pytest.mark.parametrize("table", ["changes", "changes, plain"])
 def test_where_only_inserts_are_left_no_column_is(session: SparkSession, table: str) -> None:
-    more = FILTER.format(table, "include_kinds = [INSERT]")
-    more = more.replace("= made", "= kept") + "\n" + sql("select count(*) as n from kept", "kept")
+    kept = FILTER.format(table, "include_kinds = [INSERT]").replace("= made", "= kept")
+    counted = sql("select count(*) as n from kept", "kept")
 
-    frame = made(session, more, sources=INSERTED if "plain" in table else "")
+    frame = made(session, *([INSERTED] if "plain" in table else []), kept, counted)
 
     assert (frame.columns, rows(frame)) == (["n"], [(4 if "plain" in table else 2,)])
 
 
 @pytest.mark.parametrize(("option", "left"), [("include", 2), ("exclude", 0)])
 def test_rows_without_a_kind_are_inserted(session: SparkSession, option: str, left: int) -> None:
-    text = (
-        f"source {{ {INSERTED} }}\ntransform {{ "
-        f"{FILTER.format('plain', f'{option}_kinds = [INSERT]')} }}\nsink {{ Console {{}} }}"
-    )
-    (pipeline,) = read_job("job.conf", text=text).pipelines
+    pipeline = job(INSERTED, FILTER.format("plain", f"{option}_kinds = [INSERT]"))
     flow, plan = dataflow(session, pipeline)
 
     with flow.frames_of(plan) as frames:
@@ -309,8 +317,8 @@ def test_the_kind_becomes_a_field_and_every_row_an_insert(session: SparkSession)
 def test_the_kind_is_written_out_under_another_name(session: SparkSession) -> None:
     frame = made(
         session,
+        INSERTED,
         EXTRACT.format("changes, plain", "custom_field_name = op, transform_type = full"),
-        sources=INSERTED,
     )
 
     found = sorted((row["id"], row["name"], row["op"]) for row in frame.collect())
@@ -319,7 +327,9 @@ def test_the_kind_is_written_out_under_another_name(session: SparkSession) -> No
 
 
 def test_a_field_that_is_there_already_is_not_overwritten(session: SparkSession) -> None:
-    with pytest.raises(Refused, match=r"transform RowKindExtractor-1: there is a field 'Name' alre"):
+    with pytest.raises(
+        Refused, match=r"transform RowKindExtractor-1: there is a field 'Name' alre"
+    ):
         made(session, EXTRACT.format("changes", "custom_field_name = Name"))
 
 
@@ -335,12 +345,7 @@ def test_a_column_of_a_reserved_name_is_refused(session: SparkSession, name: str
 def test_a_column_of_a_reserved_name_is_refused_where_all_rows_are_inserted(
     session: SparkSession,
 ) -> None:
-    text = (
-        f"source {{ {INSERTED} }}\n"
-        f"transform {{ {sql(f'select 1 as {KIND_COLUMN} from plain', 'plain')} }}\n"
-        "sink { Console {} }"
-    )
-    (pipeline,) = read_job("job.conf", text=text).pipelines
+    pipeline = job(INSERTED, sql(f"select 1 as {KIND_COLUMN} from plain", "plain"))
     flow, _ = dataflow(session, pipeline)
 
     with pytest.raises(Refused, match=rf"transform Sql-1 gives a column '{KIND_COLUMN}'"):

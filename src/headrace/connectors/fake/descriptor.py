@@ -170,8 +170,12 @@ FAKE_SOURCE = Descriptor(
     options=OptionSet(
         (
             Option("schema", Kind.SCHEMA, vectors=False, doc="The columns to make up."),
-            Option("rows", Kind.JSON, doc="Rows to give as they are: `[{kind, fields}]`. A `kind` is INSERT, UPDATE_BEFORE, "
-                "UPDATE_AFTER or DELETE."),
+            Option(
+                "rows",
+                Kind.JSON,
+                doc="Rows to give as they are: `[{kind, fields}]`, where a kind is INSERT, "
+                "UPDATE_BEFORE, UPDATE_AFTER or DELETE.",
+            ),
             Option("row.num", Kind.INT, 5, minimum=0, maximum=ROWS_MAX, doc="Rows of each reader."),
             Option(
                 "split.num",
