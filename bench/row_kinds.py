@@ -121,9 +121,7 @@ def _build_ms(epoch: _Epoch) -> float:
     return in_ms(middle(took_s))
 
 
-def _result(
-    rows: int, ours: list[Took], theirs: list[Took], build_ms: dict[str, float]
-) -> Result:
+def _result(rows: int, ours: list[Took], theirs: list[Took], build_ms: dict[str, float]) -> Result:
     our_wall_s, their_wall_s = ([took.wall_s for took in side] for side in (ours, theirs))
     cpu_s = {
         "ours": middle([took.cpu_s for took in ours]),

@@ -31,6 +31,8 @@ READ = (
     "connector-seatunnel-e2e-base/classloader/fake_to_inmemory.conf",
     "connector-seatunnel-e2e-base/retry-times/stream_fake_to_inmemory_with_error.conf",
     "connector-seatunnel-e2e-base/retry-times/stream_fake_to_inmemory_with_error_retry_1.conf",
+    "connector-seatunnel-e2e-base/savemode/fake_to_inmemory_savemode.conf",
+    "connector-seatunnel-e2e-base/savemode/fake_to_inmemory_savemode_client.conf",
     "connector-seatunnel-e2e-base/stream_fake_to_inmemory_with_runtime_list.conf",
     "seatunnel-transforms-v2-e2e-part-1/filter_row_kind_exclude_delete.conf",
     "seatunnel-transforms-v2-e2e-part-1/filter_row_kind_exclude_insert.conf",

@@ -215,3 +215,53 @@ def test_wrong_options_are_refused(transform: str, said: str) -> None:
 def test_a_column_of_a_reserved_name_is_refused(name: str) -> None:
     with pytest.raises(BadJobFile, match=f"column '{name}' has a name that is reserved"):
         read(f"FakeSource {{ schema {{ fields {{ {name} = int }} }} }}")
+
+
+def tables(*configs: str, more: str = "") -> str:
+    return f"FakeSource {{ plugin_output = a, {more} tables_configs = [{', '.join(configs)}] }}"
+
+
+ONE = "{ row.num = 3, schema { table = db.one, fields { id = bigint } } }"
+ROW = "{kind = DELETE, fields = [1, 2]}"
+TWO = f"{{ schema {{ table = db.two, fields {{ id = bigint, x = int }} }}, rows = [{ROW}] }}"
+
+
+def test_a_source_of_several_tables_says_so() -> None:
+    (pipeline,) = read(tables(ONE, TWO)).pipelines
+    (single,) = read(tables(ONE)).pipelines
+
+    assert flows_of(pipeline)["a"] == RowFlow(frozenset({I, D}), several_tables=True)
+    assert flows_of(pipeline)["a"].columns == (KIND_COLUMN, TABLE_COLUMN)
+    assert flows_of(single)["a"].is_plain
+    check_spec(read(tables(ONE, TWO)))
+    with pytest.raises(BadJobFile, match="sink Assert-1 can't take rows of several tables"):
+        rules = "rules { row_rules = [{rule_type = MAX_ROW, rule_value = 9}] }"
+        read(tables(ONE, TWO), sink=f"Assert {{ {rules} }}")
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (tables(), "tables_configs names no table"),
+        (f"FakeSource {{ tables_configs = {ONE} }}", "tables_configs must be a list"),
+        (tables("1"), "a table of FakeSource must be an object"),
+        (tables("{ row.num = 3 }"), "each table needs a schema that says its name, 'table'"),
+        (tables("{ schema { fields { id = int } } }"), "each table needs a schema"),
+        (tables(ONE, ONE), "there are two tables 'db.one'"),
+        (tables(ONE, "{ row.nun = 3 }"), "unknown option 'row.nun' of a table of FakeSource"),
+        (
+            tables(ONE, "{ schema { table = t, fields { id = string } } }"),
+            "column 'id' of table 't' is of another type than that of 'db.one'",
+        ),
+        (
+            tables(
+                "{ schema { table = t, fields { id = int } }, rows = [{kind = X, fields = 1}] }"
+            ),
+            "row 1 of FakeSource is of an unknown kind 'X'",
+        ),
+        (tables(ONE, more="row.num = 5,"), "option 'row.num' has no effect beside tables_configs"),
+    ],
+)
+def test_tables_that_make_no_sense_are_refused(source: str, said: str) -> None:
+    with pytest.raises(BadJobFile, match=said):
+        read(source)

@@ -161,7 +161,7 @@ def test_rows_of_every_kind_are_judged_and_counted(session: SparkSession) -> Non
     assert made.stage(session, changes.where("id < 3"), at()).rows == 3
     with pytest.raises(Refused, match="MAX 2 in 1 of 4 rows; one holds '3'"):
         made.stage(session, changes, at())
-    with pytest.raises(Refused, match="there is no field 'v' to judge, or two; there are 'id'$"):
+    with pytest.raises(Refused, match=r"there is no field 'v' to judge, or two; there are 'id'$"):
         sink(fields=[rule("v", "int")]).stage(session, changes, at())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from decimal import Decimal
 from typing import Any, cast
 
@@ -10,9 +11,12 @@ import pytest
 from pydantic import JsonValue
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.connectors.connector import Source
 from headrace.connectors.fake.source import FakeSource
+from headrace.connectors.registry import make_source
 from headrace.errors import Refused
-from headrace.plugins.row_kinds import KIND_COLUMN
+from headrace.model.jobs.spec import PluginSpec
+from headrace.plugins.row_kinds import KIND_COLUMN, TABLE_COLUMN
 from headrace.protocol.messages import Slice
 from tests.spark.lake import some
 from tests.spark.settings import NO_SESSION, setting
@@ -307,3 +311,51 @@ def test_a_given_row_that_does_not_fit_is_refused(
 
     with pytest.raises(Refused, match=said):
         read()
+
+
+def several(**known: Any) -> Source:
+    made_up = {"row": {"num": 7}, "schema": {"table": "db.one", "fields": {"id": "bigint"}}}
+    given = {
+        "schema": {"table": "db.two", "fields": {"x": "string", "id": "bigint"}},
+        "rows": [{"fields": ["a", 1]}, {"kind": "DELETE", "fields": ["a", 1]}],
+    }
+    options: dict[str, Any] = {"tables_configs": [made_up, given]}
+    spec = PluginSpec(name="FakeSource-1", plugin="FakeSource", options=options)
+    return make_source(spec, setting("FakeSource", "source", options, **known)[1], secrets={})
+
+
+def test_rows_of_several_tables_say_of_which_they_are(session: SparkSession) -> None:
+    made = several()
+    whole = some(made.plan(session, None))
+    frame = made.read(session, whole)
+    found = Counter((row[TABLE_COLUMN], row[KIND_COLUMN], row["x"]) for row in frame.collect())
+
+    assert (whole.rows, whole.last) == (9, True)
+    assert made.plan(session, whole.after) is None
+    assert frame.columns == ["id", "x", KIND_COLUMN, TABLE_COLUMN]
+    assert made.empty(session).schema.names == frame.columns
+    assert found == {
+        ("db.one", "+I", None): 7,
+        ("db.two", "+I", "a"): 1,
+        ("db.two", "-D", "a"): 1,
+    }
+
+
+def test_several_tables_are_cut_into_slices_that_end_when_all_are_read(
+    session: SparkSession,
+) -> None:
+    made, parts, position = several(), list[Slice](), None
+    while (part := made.plan(session, position, rows_max=5)) is not None:
+        parts.append(part)
+        position = part.after
+    whole = rows(made.read(session, some(made.plan(session, None))))
+
+    assert [(part.rows, part.last) for part in parts] == [
+        (4, False),
+        (2, False),
+        (2, False),
+        (1, True),
+    ]
+    assert sorted(row for part in parts for row in rows(made.read(session, part))) == sorted(whole)
+    unbounded = several(streaming=True)
+    assert not some(unbounded.plan(session, None)).last

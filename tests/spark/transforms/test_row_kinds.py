@@ -350,3 +350,35 @@ def test_a_column_of_a_reserved_name_is_refused_where_all_rows_are_inserted(
 
     with pytest.raises(Refused, match=rf"transform Sql-1 gives a column '{KIND_COLUMN}'"):
         flow.empty()
+
+
+TABLES = """FakeSource {
+  plugin_output = many
+  tables_configs = [
+    { schema { table = db.one, fields { id = int } }, rows = [{fields = [1]}, {fields = [2]}] }
+    { schema { table = db.two, fields { id = int } }, rows = [{kind = DELETE, fields = [3]}] }
+  ]
+}"""
+
+
+@pytest.mark.req("E8")
+def test_the_table_of_a_row_goes_along_with_its_kind(session: SparkSession) -> None:
+    query = "select id + 1 as x from many where id > 1 union all select id from changes"
+    pipeline = job(
+        TABLES,
+        fake("changes"),
+        sql(query, "many", "changes"),
+        EXTRACT.format("made", "").replace("= made,", "= last,"),
+    )
+    flow, plan = dataflow(session, pipeline)
+
+    with flow.frames_of(plan) as frames:
+        found, last = frames["made"], frames["last"]
+
+    assert found.columns == ["x", KIND_COLUMN, TABLE_COLUMN]
+    assert rows(found) == sorted(
+        [(3, "+I", "db.one"), (4, "-D", "db.two"), *((n, k, "made") for n, _, k in CHANGES)]
+    )
+    assert last.columns == ["x", TABLE_COLUMN, "row_kind"]
+    with pytest.raises(Refused, match="transform Sql-1 would lose the kind or the table of rows"):
+        dataflow(session, job(TABLES, sql("select count(*) as n from many", "many")))[0].empty()
