@@ -42,7 +42,7 @@ source { FakeSource { plugin_output = a, %s
 } }
 transform {
   Filter { plugin_input = a, plugin_output = b, include_fields = [id, score] }
-  Sql { plugin_input = b, plugin_output = c, query = "select id, score * 2 as s from b where id > 9" }
+  Sql { plugin_input = b, plugin_output = c, query = "select id, score * 2 from b where id > 9" }
 }
 sink { InMemory { plugin_input = c } }
 """

@@ -234,8 +234,8 @@ def test_a_source_of_several_tables_says_so() -> None:
     assert flows_of(pipeline)["a"].columns == (KIND_COLUMN, TABLE_COLUMN)
     assert flows_of(single)["a"].is_plain
     check_spec(read(tables(ONE, TWO)))
+    rules = "rules { row_rules = [{rule_type = MAX_ROW, rule_value = 9}] }"
     with pytest.raises(BadJobFile, match="sink Assert-1 can't take rows of several tables"):
-        rules = "rules { row_rules = [{rule_type = MAX_ROW, rule_value = 9}] }"
         read(tables(ONE, TWO), sink=f"Assert {{ {rules} }}")
 
 

@@ -81,7 +81,8 @@ def made(session: SparkSession, *plugins: str, read: str = "made") -> DataFrame:
 
 
 def rows(frame: DataFrame) -> list[tuple[Any, ...]]:
-    return sorted(tuple(row) for row in frame.collect())
+    found: list[Any] = frame.collect()
+    return sorted(tuple(row) for row in found)
 
 
 CARRIED = [
