@@ -26,6 +26,7 @@ BENCHES: Mapping[str, str] = {
     "compaction": "500 small files against Iceberg's own rewrite_data_files",
     "passes": "a full pass of the leader over 5,000 and 20,000 open jobs",
     "planning": "planning a table of 100,000 files on a worker",
+    "row_kinds": "an epoch of inserted rows against one that knows no row kinds",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from headrace.protocol.messages import Register
 
 
@@ -25,6 +27,25 @@ def registration(
         pid=pid,
         spark_application=application,
     )
+
+
+class PlainRows:
+    """A carrier of row kinds where frames are no frames of Spark's, and every row is inserted."""
+
+    def check(self, frame: Any, columns: Any, *, title: str) -> None:
+        assert not columns, title
+
+    def keep(self, frame: Any, columns: Any) -> Any:
+        raise AssertionError("no row has a kind")
+
+    def hide(self, frame: Any) -> Any:
+        raise AssertionError("no row has a kind")
+
+    def level(self, frame: Any, columns: Any, *, table: str) -> Any:
+        raise AssertionError("no row has a kind")
+
+    def carry(self, made: Any, columns: Any, *, title: str, table: str) -> Any:
+        raise AssertionError("no row has a kind")
 
 
 class FakeClock:

@@ -131,8 +131,7 @@ def test_an_option_is_found_by_its_path_and_converted(
         ),
         (
             "tables_configs = []",
-            "5:1: option 'tables_configs' of source FakeSource is not built yet; "
-            "write a FakeSource block for each table",
+            "5:18: tables_configs names no table",
         ),
     ],
 )
@@ -205,7 +204,7 @@ def test_a_query_is_required_of_sql() -> None:
 
 def test_a_source_needs_its_schema() -> None:
     assert problem("source { FakeSource {} }\nsink { Console {} }") == (
-        "job.conf:1:10: source FakeSource needs the option 'schema'"
+        "job.conf:1:10: source FakeSource needs the option 'schema' or 'tables_configs'"
     )
 
 

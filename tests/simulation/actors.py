@@ -26,7 +26,7 @@ from headrace.worker.pipeline import Pipeline, Plugins
 from headrace.worker.runner import TableRunner
 from headrace.worker.sinks import check_forgettable
 from headrace.worker.sync_loop import SyncLoop
-from tests.fakes import registration
+from tests.fakes import PlainRows, registration
 from tests.simulation.lake import Lake
 from tests.simulation.lake_format import SimulatedFormat
 from tests.simulation.network import Network, NoAnswer
@@ -242,6 +242,7 @@ class WorkerActor:
             transforms=(),
             sinks=cast("Any", self._sinks(spec)),
             counting=cast("Any", None),  # every slice says how many rows it has
+            carrier=PlainRows(),
         )
         return Pipeline(execution, payload, plugins, cast("Any", None), process)
 

@@ -130,7 +130,7 @@ def _console(place: Place) -> SinkSample:
     def read() -> Found:
         lines = [line for line in place.printed().splitlines() if line.startswith("rowIndex=")]
         shown = [line.rpartition("INSERT: ")[2].split(", ") for line in lines]
-        return [(int(number), name) for number, name in shown]
+        return [(int(number), name) for number, name, *_ in shown]
 
     return SinkSample({}, read)
 
@@ -192,6 +192,8 @@ SOURCES: Mapping[str, Callable[[Place], Options]] = {
 TRANSFORMS: Mapping[str, Options] = {
     "FieldMapper": {"field_mapper": {"id": "id", "name": "name"}},
     "Filter": {"include_fields": ["id", "name"]},
+    "FilterRowKind": {"include_kinds": ["INSERT"]},
+    "RowKindExtractor": {},
     "Sql": {"query": f"select id, name from {INPUT} where id >= 0"},
 }
 SINKS: Mapping[str, Callable[[Place], SinkSample]] = {

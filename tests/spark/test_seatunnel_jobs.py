@@ -23,7 +23,11 @@ KEPT = (
     "connector-fake-e2e/fake_to_assert.conf",
     "connector-fake-e2e/fake_to_assert_verify_flink_metrics.conf",
     "connector-fake-e2e/fake_to_assert_with_range.conf",
+    "connector-seatunnel-e2e-base/batch_fake_multi_table_to_console.conf",
     "connector-seatunnel-e2e-base/classloader/fake_to_inmemory.conf",
+    "connector-seatunnel-e2e-base/savemode/fake_to_inmemory_savemode.conf",
+    "seatunnel-transforms-v2-e2e-part-1/filter_row_kind_exclude_delete.conf",
+    "seatunnel-transforms-v2-e2e-part-1/filter_row_kind_exclude_insert.conf",
     "seatunnel-transforms-v2-e2e-part-1/filter_transform.conf",
 )
 BROKEN = "connector-fake-e2e/fake_to_assert_with_multitable_exception.conf"

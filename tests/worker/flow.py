@@ -32,6 +32,7 @@ from headrace.protocol.messages import (
 from headrace.worker.execution import Execution
 from headrace.worker.outbox import Outbox
 from headrace.worker.pipeline import Pipeline, Plugins
+from tests.fakes import PlainRows
 from tests.worker.leader import BOUND_S, eventually
 
 CLOCK = SystemClock()
@@ -171,7 +172,8 @@ class Flow:
         self.hold: Callable[[Report], bool] = lambda _report: False
         self._lock = threading.Lock()
         self.outbox = Outbox(home / "w1", posted=self._grant)
-        self._plugins = Plugins(cast("Any", sources), (), cast("Any", sinks), CountedFlow())
+        given, taken = cast("Any", sources), cast("Any", sinks)
+        self._plugins = Plugins(given, (), taken, CountedFlow(), PlainRows())
         self._env = EnvSpec.model_validate(env)
 
     def _grant(self) -> None:

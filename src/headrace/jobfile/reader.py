@@ -25,6 +25,7 @@ from headrace.jobfile.variables import check_variables, substitute
 from headrace.model.jobs.spec import EnvSpec, JobSpec, PipelineSpec, PluginSpec
 from headrace.model.text import hint, legible, nearest
 from headrace.plugins.problems import JobWarning, Problems
+from headrace.plugins.row_flow import find_flow_obstacle
 from headrace.plugins.secrets import take_secrets
 from headrace.plugins.syntax_tree import ROLES, PluginBlock, Problem, Role
 
@@ -228,18 +229,21 @@ def _job(
     pipelines: list[list[WiredPlugin]] = []
     if len(wirable) == len(plugins) and {"source", "sink"} <= roles:
         pipelines = wire(wirable, problems=problems)
-    if not problems.count:
-        with problems.collect():
-            _check_targets(pipelines)
     if problems.count:
         return None
+    with problems.collect():
+        _check_targets(pipelines)
     other, secrets = take_secrets("env", None, block.env.other)
+    specs = [_pipeline(number, part, secrets) for number, part in enumerate(pipelines, start=1)]
+    for part, spec in zip(pipelines, specs, strict=True):
+        with problems.collect():
+            _check_flow(part, spec)
+    if problems.count:
+        return None
     return JobSpec(
         name=block.name or default_name[:JOB_NAME_CHARS_MAX] or "job",
         env=block.env.model_copy(update={"other": other}),
-        pipelines=tuple(
-            _pipeline(number, part, secrets) for number, part in enumerate(pipelines, start=1)
-        ),
+        pipelines=tuple(specs),
         secrets=secrets,
         group=block.group,
     )
@@ -267,6 +271,12 @@ def _check_targets(pipelines: Sequence[Sequence[WiredPlugin]]) -> None:
     if clash := find_clash([sink for _, sink in sinks]):
         place = next(place for place, sink in sinks if sink is clash.other)
         raise Problem(place, str(clash))
+
+
+def _check_flow(part: Sequence[WiredPlugin], spec: PipelineSpec) -> None:
+    if obstacle := find_flow_obstacle(spec):
+        place = next(wired.plugin.place for wired in part if wired.name == obstacle.plugin)
+        raise Problem(place, str(obstacle))
 
 
 def _pipeline(

@@ -17,6 +17,7 @@ from headrace.plugins.catalog import catalog
 from headrace.plugins.jars import OWN_JARS_MAX, own_jar_flaw
 from headrace.plugins.options import PARALLELISM_MAX
 from headrace.plugins.problems import PROBLEMS_MAX, Problems
+from headrace.plugins.row_flow import flows_of
 from headrace.plugins.secrets import with_secrets
 from headrace.plugins.syntax_tree import NOWHERE, Object, PluginBlock, Role, from_json
 
@@ -25,6 +26,7 @@ def check_spec(spec: JobSpec) -> None:
     """Check whether a submitted job may be accepted. Raises `Refused`."""
     check_declared(spec)
     check_targets(spec)
+    check_flows(spec)
     check_supported(spec)
 
 
@@ -57,6 +59,12 @@ def check_targets(spec: JobSpec) -> None:
     ]
     if clash := find_clash(sinks):
         raise Refused(str(clash))
+
+
+def check_flows(spec: JobSpec) -> None:
+    """Check that whoever reads rows can take the kinds that may come. Raises `Refused`."""
+    for pipeline in spec.pipelines:
+        flows_of(pipeline)
 
 
 def check_supported(spec: JobSpec) -> None:

@@ -21,6 +21,7 @@ from headrace.errors import Refused
 from headrace.plugins.jars import JarCoordinates
 from headrace.plugins.options import OptionSet
 from headrace.plugins.resolved_options import ResolvedOptions
+from headrace.plugins.row_kinds import INSERT_ONLY, KindTreatment, RowFlow, RowKind
 from headrace.plugins.save_modes import DataMode, SaveModes, SchemaMode
 from headrace.plugins.syntax_tree import ROLES, Role
 
@@ -42,18 +43,6 @@ class Guarantee(StrEnum):
     NONE = "none"
 
 
-class RowKind(StrEnum):
-    """What a row says of its table."""
-
-    INSERT = "+I"
-    UPDATE_BEFORE = "-U"
-    UPDATE_AFTER = "+U"
-    DELETE = "-D"
-
-
-INSERT_ONLY = frozenset({RowKind.INSERT})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """What a plug-in can do, as data. A new field needs a default that says "no"."""
@@ -63,7 +52,8 @@ class Capabilities:
     bounded: bool = True  # of a source: it may come to an end, as a batch job needs it
     unbounded: bool = True  # whether a streaming job, which does not end, can use it
     repeatable: bool = True  # of a source: a slice gives the same rows again, or is refused (E5)
-    row_kinds: frozenset[RowKind] = INSERT_ONLY  # that a source gives, or a sink takes
+    row_kinds: frozenset[RowKind] = INSERT_ONLY  # that a source may give, or a sink takes
+    treats_kinds: KindTreatment = KindTreatment.REFUSES  # of a transform: what becomes of the kinds
     upsert: bool = False  # of a sink: rows replace those of the same key
     multi_table: bool = False  # rows of several tables in one frame
     save_modes: tuple[SchemaMode | DataMode, ...] = ()  # of a sink: those that are built
@@ -76,6 +66,7 @@ class Capabilities:
             "unbounded": self.unbounded,
             "repeatable": self.repeatable,
             "row_kinds": [kind.value for kind in RowKind if kind in self.row_kinds],
+            "treats_kinds": self.treats_kinds.name,
             "upsert": self.upsert,
             "multi_table": self.multi_table,
             "save_modes": [mode.value for mode in self.save_modes],
@@ -105,6 +96,11 @@ class Descriptor(Generic[O]):
     streaming_flaw: Callable[[Mapping[str, JsonValue]], str | None] | None = None
     # What identifies the table or folder that a sink writes to; missing: it has no target.
     target_key: Callable[[O], TargetKey | None] | None = None
+    # Of a source whose options decide it: which kinds of rows it gives, and whether of several
+    # tables; missing: whatever its capabilities name.
+    flow: Callable[[Mapping[str, JsonValue]], RowFlow] | None = None
+    # Of a transform that reads row kinds: what it gives when this comes; missing: the same.
+    changes_flow: Callable[[Mapping[str, JsonValue], RowFlow], RowFlow] | None = None
     # The package that brings it, and its version. The catalog fills in what is missing.
     package: str = ""
     version: str = ""
@@ -170,6 +166,16 @@ class Descriptor(Generic[O]):
     def target_of(self, given: Mapping[str, JsonValue]) -> TargetKey | None:
         """What identifies the target of a sink with these options; None: it has none."""
         return None if self.target_key is None else self.target_key(self.typed_options(given))
+
+    def source_flow(self, given: Mapping[str, JsonValue]) -> RowFlow:
+        """What may come from a source with these options."""
+        if self.flow is not None:
+            return self.flow(given)
+        return RowFlow(self.capabilities.row_kinds, self.capabilities.multi_table)
+
+    def flow_after(self, given: Mapping[str, JsonValue], come: RowFlow) -> RowFlow:
+        """What a transform with these options gives when `come` comes."""
+        return come if self.changes_flow is None else self.changes_flow(given, come)
 
 
 AnyDescriptor = Descriptor[Any]

@@ -17,6 +17,7 @@ from pydantic import JsonValue
 
 from headrace.errors import Refused
 from headrace.model.text import hint, nearest
+from headrace.plugins.row_kinds import RESERVED_PREFIX, is_reserved
 from headrace.plugins.syntax_tree import (
     Array,
     FilePlace,
@@ -226,6 +227,9 @@ def _columns(block: Object, note: Note) -> tuple[ColumnSpec, ...]:
     for column in columns:
         if column.name in seen:
             raise Problem(block.place, f"column {column.name!r} is declared twice")
+        if is_reserved(column.name):
+            text = f"column {column.name!r} has a name that is reserved, by its beginning"
+            raise Problem(block.place, f"{text} {RESERVED_PREFIX!r}; give it another one")
         seen.add(column.name)
     return tuple(columns)
 

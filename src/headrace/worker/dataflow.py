@@ -5,7 +5,9 @@ once these slices are read. A plan starts where the epochs planned before it wil
 they are now, since the next epoch is planned and granted while the current one runs.
 
 `Dataflow` holds the frames of an epoch by table name. Rows are counted as they are read, source by
-source, where a slice does not state its number of rows.
+source, where a slice does not state its number of rows. Where rows may be of other kinds than
+INSERT, or of several tables, which is known from descriptors, these go through transforms in
+reserved columns; any other frame is left as it is.
 """
 
 from __future__ import annotations
@@ -22,6 +24,9 @@ from pydantic import JsonValue
 from headrace.clock import Clock
 from headrace.connectors.connector import Source
 from headrace.model.jobs.spec import PipelineSpec, PluginSpec
+from headrace.plugins.row_flow import flows_of, treatment_of
+from headrace.plugins.row_kinds import KindTreatment, RowFlow, joined
+from headrace.plugins.syntax_tree import Role
 from headrace.protocol.messages import EpochPlan, Restore, Slice
 from headrace.transforms.registry import Transform
 
@@ -133,6 +138,23 @@ class RowCounter(Protocol):
         ...
 
 
+class RowCarrier(Protocol):
+    """Carries row kinds and table ids, in reserved columns, past transforms that don't know them;
+    `spark/row_carrier.py` has the contract of each."""
+
+    def check(self, frame: DataFrame, columns: Sequence[str], *, title: str) -> None: ...
+
+    def keep(self, frame: DataFrame, columns: Sequence[str]) -> DataFrame: ...
+
+    def hide(self, frame: DataFrame) -> DataFrame: ...
+
+    def level(self, frame: DataFrame, columns: Sequence[str], *, table: str) -> DataFrame: ...
+
+    def carry(
+        self, made: DataFrame, columns: Sequence[str], *, title: str, table: str
+    ) -> DataFrame: ...
+
+
 class Dataflow:
     """Makes the tables of an epoch from its sources and transforms, and counts what is read."""
 
@@ -143,13 +165,20 @@ class Dataflow:
         transforms: Sequence[Transform],
         session: SparkSession,
         counting: RowCounter,
+        carrier: RowCarrier,
     ) -> None:
         self._spec, self._session, self._counting = spec, session, counting
-        self._sources, self._transforms = sources, transforms
+        self._sources, self._transforms, self._carrier = sources, transforms, carrier
+        self._columns_checked = False  # by an earlier epoch of this execution
         self._shared = len(spec.sinks) > 1
         self._uncounted: set[str] = set()  # sources whose count never came, not waited for again
         self._known: dict[str, int] = {}  # rows by source name, in the current epoch
         self._counts: dict[str, CountedFrame] = {}
+
+    @cached_property
+    def _flows(self) -> Mapping[str, RowFlow]:
+        """What may come with each table. Raises `Refused` when a plugin can't take it."""
+        return flows_of(self._spec)
 
     @cached_property
     def _filtered(self) -> set[str]:
@@ -238,10 +267,47 @@ class Dataflow:
         return self._transformed(frames, 0)
 
     def _transformed(self, frames: dict[str, DataFrame], now_ms: int) -> Mapping[str, DataFrame]:
+        for spec in self._spec.sources:
+            self._check_columns("source", spec, frames)
         for transform, spec in zip(self._transforms, self._spec.transforms, strict=True):
             inputs = {name: frames[name] for name in spec.inputs}
-            frames[_table(spec)] = transform(self._session, inputs, now_ms=now_ms)
+            if joined(self._flows[name] for name in spec.inputs).is_plain:
+                frames[_table(spec)] = transform(self._session, inputs, now_ms=now_ms)
+            else:
+                frames[_table(spec)] = self._carried(transform, spec, inputs, now_ms)
+            self._check_columns("transform", spec, frames)
+        self._columns_checked = True
         return frames
+
+    def _check_columns(self, role: Role, spec: PluginSpec, frames: Mapping[str, DataFrame]) -> None:
+        """Once for each execution: the columns of a table are the same in each of its epochs."""
+        if not self._columns_checked:
+            flow = self._flows[_table(spec)]
+            self._carrier.check(frames[_table(spec)], flow.columns, title=f"{role} {spec.name}")
+
+    def _carried(
+        self, transform: Transform, spec: PluginSpec, inputs: Mapping[str, DataFrame], now_ms: int
+    ) -> DataFrame:
+        """What a transform makes of inputs of which one has reserved columns, with these."""
+        after = self._flows[_table(spec)].columns
+        if treatment_of(spec) is KindTreatment.READS:
+            come = joined(self._flows[name] for name in inputs).columns
+            level = {name: self._level(inputs[name], name, come) for name in inputs}
+            return self._carrier.keep(transform(self._session, level, now_ms=now_ms), after)
+        hidden = {name: self._carrier.hide(inputs[name]) for name in inputs}
+        made = transform(self._session, hidden, now_ms=now_ms)
+        title, table = f"transform {spec.name}", _table(spec)
+        return self._carrier.carry(made, after, title=title, table=table)
+
+    def _level(self, frame: DataFrame, table: str, columns: Sequence[str]) -> DataFrame:
+        if self._flows[table].columns == tuple(columns):
+            return frame
+        return self._carrier.level(frame, columns, table=table)
+
+    def input_of(self, sink: PluginSpec, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """All rows of the tables that a sink reads."""
+        columns = joined(self._flows[name] for name in sink.inputs).columns
+        return union([self._level(frames[name], name, columns) for name in sink.inputs])
 
 
 def _filtered_tables(spec: PipelineSpec, transforms: Sequence[Transform]) -> set[str]:

@@ -38,7 +38,13 @@ from headrace.model.jobs.spec import EnvSpec, PipelineSpec
 from headrace.protocol.messages import EpochCompleted, Json, PipelinePayload, SettleResult
 from headrace.seams import seam
 from headrace.transforms.registry import Transform
-from headrace.worker.dataflow import Dataflow, EpochPlanner, PlannedEpoch, RowCounter
+from headrace.worker.dataflow import (
+    Dataflow,
+    EpochPlanner,
+    PlannedEpoch,
+    RowCarrier,
+    RowCounter,
+)
 from headrace.worker.execution import RUNNING, Execution
 from headrace.worker.outbox import STOP_CHECK_INTERVAL_S, Posted
 from headrace.worker.sinks import SinkGroup, rows_of
@@ -66,6 +72,7 @@ class Plugins:
     transforms: Sequence[Transform]
     sinks: Sequence[Sink]
     counting: RowCounter
+    carrier: RowCarrier
 
 
 class Pipeline:
@@ -85,9 +92,14 @@ class Pipeline:
         self._sources = SourceGroup(plugins.sources, session, execution)
         self._sizer = EpochSizer(payload.env, clock)
         self._dataflow = Dataflow(
-            payload.pipeline, plugins.sources, plugins.transforms, session, plugins.counting
+            payload.pipeline,
+            plugins.sources,
+            plugins.transforms,
+            session,
+            plugins.counting,
+            plugins.carrier,
         )
-        self._sinks = SinkGroup(execution, payload, plugins.sinks, session)
+        self._sinks = SinkGroup(execution, payload, plugins.sinks, session, self._dataflow.input_of)
         self._commit_thread = CommitThread(
             f"{execution.id}, tail", waiting=self._touch_while_committing
         )

@@ -26,6 +26,7 @@ from headrace.plugins.secrets import lacks_secrets
 from headrace.plugins.syntax_tree import ROLES, Role
 from headrace.protocol.messages import ForgetPayload, PipelinePayload
 from headrace.spark.jvm_bridge import translated_errors
+from headrace.spark.row_carrier import SparkRowCarrier
 from headrace.spark.row_counts import SparkRowCounter
 from headrace.transforms.registry import make_transform
 from headrace.worker.execution import Execution, Run
@@ -180,6 +181,7 @@ class Runner:
             ],
             sinks=[make_sink(plugin, setting(plugin), secrets=secrets) for plugin in spec.sinks],
             counting=SparkRowCounter(execution.id),
+            carrier=SparkRowCarrier(),
         )
 
 

@@ -7,7 +7,7 @@ stands what sources learned (sources.py), under their names.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.connectors.connector import Committed, Sink
@@ -20,8 +20,9 @@ from headrace.errors import (
 )
 from headrace.exactly_once.target import Mark
 from headrace.model.jobs.epoch import EpochAt, EpochStatus, Moment
+from headrace.model.jobs.spec import PluginSpec
 from headrace.protocol.messages import EpochCompleted, Json, PipelinePayload, Restore
-from headrace.worker.dataflow import PlannedEpoch, union
+from headrace.worker.dataflow import PlannedEpoch
 from headrace.worker.execution import Execution, error_line
 
 if TYPE_CHECKING:
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SWEEP_PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before each further try to delete leftovers
+
+
+# All rows of the tables that a sink reads, from the tables by name (`Dataflow.input_of`).
+InputOf = Callable[[PluginSpec, "Mapping[str, DataFrame]"], "DataFrame"]
 
 
 class SinkGroup:
@@ -41,8 +46,9 @@ class SinkGroup:
         payload: PipelinePayload,
         sinks: Sequence[Sink],
         session: SparkSession,
+        input_of: InputOf,
     ) -> None:
-        self._execution, self._payload = execution, payload
+        self._execution, self._payload, self._input_of = execution, payload, input_of
         self._sinks, self._session = sinks, session
         self._written = dict(payload.restore.written)
         self._unswept: dict[int, Json] = {}  # handles by epoch
@@ -102,7 +108,7 @@ class SinkGroup:
 
     def _inputs(self, frames: Mapping[str, DataFrame]) -> Sequence[tuple[Sink, DataFrame]]:
         specs = zip(self._sinks, self._payload.pipeline.sinks, strict=True)
-        return [(sink, union([frames[name] for name in spec.inputs])) for sink, spec in specs]
+        return [(sink, self._input_of(spec, frames)) for sink, spec in specs]
 
     def commit(self, work: PlannedEpoch, handles: Json, since: Moment) -> EpochCompleted:
         """Commit in each sink, whoever staged. Idempotent: the targets refuse a second commit.

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from headrace.connectors.assertion.sink import AssertSink
 from headrace.errors import Refused
+from headrace.plugins.row_kinds import KIND_COLUMN
 from tests.spark.settings import at, setting
 
 
@@ -148,6 +149,20 @@ def test_a_value_to_equal_that_is_none_of_the_type_is_said(session: SparkSession
     text = says(session, NUMBER, rule("v", "int", {"equals_to": "five"}))
 
     assert text == "sink Assert-1: column 'v': 'five' is no int"
+
+
+def test_rows_of_every_kind_are_judged_and_counted(session: SparkSession) -> None:
+    changes = session.range(4).selectExpr("id", f"if(id < 2, '+I', '-D') as {KIND_COLUMN}")
+    made = sink(
+        fields=[rule("id", "bigint", {"rule_type": "MAX", "rule_value": 2})],
+        rows=[{"rule_type": "MAX_ROW", "rule_value": 4}],
+    )
+
+    assert made.stage(session, changes.where("id < 3"), at()).rows == 3
+    with pytest.raises(Refused, match="MAX 2 in 1 of 4 rows; one holds '3'"):
+        made.stage(session, changes, at())
+    with pytest.raises(Refused, match=r"there is no field 'v' to judge, or two; there are 'id'$"):
+        sink(fields=[rule("v", "int")]).stage(session, changes, at())
 
 
 def test_too_many_rows_are_refused_as_soon_as_they_are_there(session: SparkSession) -> None:

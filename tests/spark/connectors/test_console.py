@@ -7,6 +7,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from headrace.connectors.console.sink import LINE_CHARACTERS_MAX, ROWS_SHOWN_MAX, ConsoleSink
+from headrace.plugins.row_kinds import KIND_COLUMN, TABLE_COLUMN
 from tests.spark.settings import at, setting
 
 
@@ -44,3 +45,19 @@ def test_a_long_row_is_cut(session: SparkSession) -> None:
     frame = session.range(1).selectExpr("repeat('x', 10000)")
     sink.commit(session, sink.stage(session, frame, at()).handle, at())
     assert [len(line) for line in lines] == [LINE_CHARACTERS_MAX]
+
+
+def test_kinds_and_tables_are_shown_where_rows_have_them(session: SparkSession) -> None:
+    lines: list[str] = []
+    sink = ConsoleSink("Console-1", *setting("Console", "sink", {}), write=lines.append)
+    frame = session.sql(  # pyright: ignore[reportUnknownMemberType]
+        f"select 1 as id, '-U' as {KIND_COLUMN}, 'x' as name, 'db.users' as {TABLE_COLUMN} "
+        "union all select 1, '+U', 'y', 'db.users' union all select 2, '-D', 'z', 'db.roles'"
+    )
+    sink.commit(session, sink.stage(session, frame.coalesce(1), at()).handle, at())
+
+    assert lines == [
+        "rowIndex=1: tableId=db.users: kind=UPDATE_BEFORE: 1, x",
+        "rowIndex=2: tableId=db.users: kind=UPDATE_AFTER: 1, y",
+        "rowIndex=3: tableId=db.roles: kind=DELETE: 2, z",
+    ]

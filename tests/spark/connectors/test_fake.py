@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections import Counter
 from decimal import Decimal
 from typing import Any, cast
 
@@ -10,8 +11,12 @@ import pytest
 from pydantic import JsonValue
 from pyspark.sql import DataFrame, SparkSession
 
+from headrace.connectors.connector import Source
 from headrace.connectors.fake.source import FakeSource
+from headrace.connectors.registry import make_source
 from headrace.errors import Refused
+from headrace.model.jobs.spec import PluginSpec
+from headrace.plugins.row_kinds import KIND_COLUMN, TABLE_COLUMN
 from headrace.protocol.messages import Slice
 from tests.spark.lake import some
 from tests.spark.settings import NO_SESSION, setting
@@ -249,6 +254,21 @@ def test_given_rows_are_emitted_whole_by_every_split(session: SparkSession) -> N
     assert (bytes(one["raw"]), one["m"]) == (b"hi", {"k": 7})
 
 
+def test_given_rows_say_their_kind_unless_all_are_inserted(session: SparkSession) -> None:
+    schema = {"fields": {"id": "bigint"}}
+    given = [{"fields": [1]}, {"kind": "update_after", "fields": [2]}]
+    given += [{"kind": "DELETE", "fields": [3]}]
+    made = source({"schema": schema, "rows": given, "split.num": 2})
+    found = made.read(session, some(made.plan(session, None)))
+    plain = source({"schema": schema, "rows": given[:1]})
+
+    said = sorted((row["id"], row[KIND_COLUMN]) for row in found.collect())
+    assert said == [(1, "+I"), (1, "+I"), (2, "+U"), (2, "+U"), (3, "-D"), (3, "-D")]
+    assert made.empty(session).columns == found.columns == ["id", KIND_COLUMN]
+    assert plain.read(session, some(plain.plan(session, None))).columns == ["id"]
+    assert plain.empty(session).columns == ["id"]
+
+
 def test_the_time_in_given_rows_is_that_of_the_slice(session: SparkSession) -> None:
     schema = {"fields": {"d": "date", "t": "timestamp"}}
     made = source({"schema": schema, "rows": [{"fields": ["CURRENT_DATE", "CURRENT_TIMESTAMP"]}]})
@@ -260,7 +280,7 @@ def test_the_time_in_given_rows_is_that_of_the_slice(session: SparkSession) -> N
 @pytest.mark.parametrize(
     ("rows_given", "said"),
     [
-        ([{"kind": "DELETE", "fields": [1]}], "only INSERT"),
+        ([{"kind": "UPSERT", "fields": [1]}], "unknown kind 'UPSERT'"),
         ([{"fields": [1, 2]}], "2 fields"),
         ([{"fields": ["x"]}], "'x' is no bigint"),
         ([{"kind": "INSERT"}], "no 'fields'"),
@@ -275,3 +295,51 @@ def test_a_given_row_that_does_not_fit_is_refused(
 
     with pytest.raises(Refused, match=said):
         read()
+
+
+def several(**known: Any) -> Source:
+    made_up = {"row": {"num": 7}, "schema": {"table": "db.one", "fields": {"id": "bigint"}}}
+    given = {
+        "schema": {"table": "db.two", "fields": {"x": "string", "id": "bigint"}},
+        "rows": [{"fields": ["a", 1]}, {"kind": "DELETE", "fields": ["a", 1]}],
+    }
+    options: dict[str, Any] = {"tables_configs": [made_up, given]}
+    spec = PluginSpec(name="FakeSource-1", plugin="FakeSource", options=options)
+    return make_source(spec, setting("FakeSource", "source", options, **known)[1], secrets={})
+
+
+def test_rows_of_several_tables_say_of_which_they_are(session: SparkSession) -> None:
+    made = several()
+    whole = some(made.plan(session, None))
+    frame = made.read(session, whole)
+    found = Counter((row[TABLE_COLUMN], row[KIND_COLUMN], row["x"]) for row in frame.collect())
+
+    assert (whole.rows, whole.last) == (9, True)
+    assert made.plan(session, whole.after) is None
+    assert frame.columns == ["id", "x", KIND_COLUMN, TABLE_COLUMN]
+    assert made.empty(session).schema.names == frame.columns
+    assert found == {
+        ("db.one", "+I", None): 7,
+        ("db.two", "+I", "a"): 1,
+        ("db.two", "-D", "a"): 1,
+    }
+
+
+def test_several_tables_are_cut_into_slices_that_end_when_all_are_read(
+    session: SparkSession,
+) -> None:
+    made, parts, position = several(), list[Slice](), None
+    while (part := made.plan(session, position, rows_max=5)) is not None:
+        parts.append(part)
+        position = part.after
+    whole = rows(made.read(session, some(made.plan(session, None))))
+
+    assert [(part.rows, part.last) for part in parts] == [
+        (4, False),
+        (2, False),
+        (2, False),
+        (1, True),
+    ]
+    assert sorted(row for part in parts for row in rows(made.read(session, part))) == sorted(whole)
+    unbounded = several(streaming=True)
+    assert not some(unbounded.plan(session, None)).last

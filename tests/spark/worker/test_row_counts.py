@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.connectors.files.source import FileSource
 from headrace.model.jobs.spec import PipelineSpec, PluginSpec
 from headrace.protocol.messages import EpochPlan
+from headrace.spark.row_carrier import SparkRowCarrier
 from headrace.spark.row_counts import RowCount, ScanCount, SparkRowCounter, rows_counted_once
 from headrace.transforms.registry import make_transform
 from headrace.worker.dataflow import Dataflow
@@ -162,7 +163,7 @@ def test_sources_whose_scans_have_the_same_name_have_no_count(
         sinks=tuple(sinks),
     )
     transforms = [make_transform(made, None, secrets={}) for made in spec.transforms]
-    frames = Dataflow(spec, sources, transforms, session, SparkRowCounter(TAG))
+    frames = Dataflow(spec, sources, transforms, session, SparkRowCounter(TAG), SparkRowCarrier())
     slices = {source.name: some(source.plan(session, None)) for source in sources}
 
     with frames.frames_of(EpochPlan(slices=slices, now_ms=0)) as made:

@@ -16,6 +16,7 @@ from headrace.model.text import hint
 from headrace.plugins.descriptor import Capabilities, Descriptor, Guarantee
 from headrace.plugins.options import Kind, Option, OptionSet, common_options
 from headrace.plugins.resolved_options import ResolvedOptions
+from headrace.plugins.row_kinds import ALL_KINDS
 from headrace.plugins.schema import ColumnType, holds_vector, read_type
 from headrace.plugins.syntax_tree import (
     Array,
@@ -218,6 +219,7 @@ ASSERT = Descriptor(
     read_options=_sink_options,
     capabilities=Capabilities(
         guarantee=Guarantee.NONE,
+        row_kinds=ALL_KINDS,
         how="for judging: nothing is written. Fields are judged when an epoch is staged, so a "
         "broken rule stops the epoch before any sink of the pipeline commits it, and the job "
         "fails: without a retry in its first epoch, later as `job.retry.times` allows; earlier "
@@ -226,7 +228,8 @@ ASSERT = Descriptor(
     ),
     doc="Keeps no rows, and fails the job when they break a rule. Fields are judged in each epoch, "
     "before it is committed; rows are counted at the end, so `MIN_ROW` judges no streaming job. "
-    "A null is of every type, as in SeaTunnel: `NOT_NULL` refuses it. `timestamp` is a timestamp "
+    "Rows of every kind are judged and counted, a `DELETE` like an `INSERT`, as in SeaTunnel. "
+    "A null is of every type, too: `NOT_NULL` refuses it. `timestamp` is a timestamp "
     "with or without a time zone.",
     options=OptionSet(
         (

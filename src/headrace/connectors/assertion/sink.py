@@ -29,6 +29,7 @@ from headrace.connectors.connector import Committed, Setting, Staged
 from headrace.connectors.targetless import Targetless
 from headrace.errors import Refused
 from headrace.model.jobs.epoch import EpochAt
+from headrace.plugins.row_kinds import is_reserved
 from headrace.plugins.schema import (
     ArrayType,
     ColumnType,
@@ -117,7 +118,7 @@ def build_checks(rules: Sequence[FieldRule], frame: DataFrame, *, now_ms: int) -
     """The rules as conditions over this frame. Raises `Refused` for a field it does not have."""
     for rule in rules:
         if frame.columns.count(rule.name) != 1:
-            known = ", ".join(map(repr, frame.columns))
+            known = ", ".join(repr(name) for name in frame.columns if not is_reserved(name))
             raise Refused(f"there is no field {rule.name!r} to judge, or two; there are {known}")
         column = f.col("`" + rule.name.replace("`", "``") + "`")
         kind = frame.schema[rule.name].dataType

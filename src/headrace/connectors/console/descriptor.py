@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headrace.plugins.descriptor import Capabilities, Descriptor, Guarantee
 from headrace.plugins.options import Kind, Option, OptionSet, common_options
 from headrace.plugins.resolved_options import ResolvedOptions
+from headrace.plugins.row_kinds import ALL_KINDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ CONSOLE = Descriptor(
     read_options=_sink_options,
     capabilities=Capabilities(
         guarantee=Guarantee.NONE,
+        row_kinds=ALL_KINDS,
+        multi_table=True,
         how="for looking: the first 100 rows of an epoch are printed when it commits: to the "
         "worker's standard output, which `headrace run` and `headrace up` show and keep in "
         "`logs/worker.out` of the home. A crash right there may print an epoch again",

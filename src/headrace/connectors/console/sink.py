@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, JsonValue
@@ -17,6 +17,7 @@ from headrace.connectors.connector import Committed, Setting, Staged
 from headrace.connectors.console.descriptor import ConsoleOptions
 from headrace.connectors.targetless import Targetless, count_rows
 from headrace.model.jobs.epoch import EpochAt
+from headrace.plugins.row_kinds import KIND_COLUMN, TABLE_COLUMN, RowKind, is_reserved
 
 ROWS_SHOWN_MAX = 100  # of one epoch
 LINE_CHARACTERS_MAX = 2000
@@ -57,7 +58,7 @@ class ConsoleSink(Targetless):
         lines: list[str] = []
         if self._shows:
             head = frame.take(ROWS_SHOWN_MAX)
-            lines = [_line(number, row) for number, row in enumerate(head, 1)]
+            lines = [_line(number, row, frame.columns) for number, row in enumerate(head, 1)]
         return Staged(_ConsoleHandle(rows=total, lines=lines).model_dump(), total)
 
     def commit(self, session: SparkSession, handle: JsonValue, at: EpochAt) -> Committed:  # noqa: ARG002
@@ -71,9 +72,14 @@ class ConsoleSink(Targetless):
         return Committed(already=False, facts={"rows": staged.rows})
 
 
-def _line(number: int, row: Any) -> str:
-    values = ", ".join(_value_text(value) for value in row)
-    return f"rowIndex={number}: kind=INSERT: {values}"[:LINE_CHARACTERS_MAX]
+def _line(number: int, row: Any, columns: Sequence[str]) -> str:
+    """A row for people: its table, where it may be one of several, its kind, and its values."""
+    cells = [*zip(columns, row, strict=True)]
+    said = {name: value for name, value in cells if is_reserved(name)}
+    values = ", ".join(_value_text(value) for name, value in cells if name not in said)
+    kind = RowKind(said.get(KIND_COLUMN, RowKind.INSERT)).name
+    table = f"tableId={said[TABLE_COLUMN]}: " if TABLE_COLUMN in said else ""
+    return f"rowIndex={number}: {table}kind={kind}: {values}"[:LINE_CHARACTERS_MAX]
 
 
 def _value_text(value: Any) -> str:

@@ -9,10 +9,31 @@ from typing import cast
 from pydantic import JsonValue
 
 from headrace.errors import Refused
+from headrace.model.text import hint
 from headrace.plugins.descriptor import Capabilities, Descriptor, Guarantee
-from headrace.plugins.options import PARALLELISM_MAX, Kind, Option, OptionSet, common_options
+from headrace.plugins.option_values import convert
+from headrace.plugins.options import (
+    PARALLELISM_MAX,
+    Kind,
+    Option,
+    OptionSet,
+    common_options,
+    given_options,
+    note_idle,
+)
 from headrace.plugins.resolved_options import ResolvedOptions
-from headrace.plugins.schema import TableSchema
+from headrace.plugins.row_kinds import ALL_KINDS, INSERT_ONLY, RowFlow, RowKind, joined
+from headrace.plugins.schema import ColumnType, TableSchema
+from headrace.plugins.syntax_tree import (
+    Array,
+    Node,
+    Note,
+    Object,
+    Problem,
+    describe,
+    from_json,
+    ignore_note,
+)
 
 ROWS_MAX = (2**63 - 1) // PARALLELISM_MAX  # of one reader: a row number must fit into 64 bits
 SPLITS_MAX = 10_000  # of one reader
@@ -64,6 +85,7 @@ class NumberRange:
 class FakeSourceOptions:
     schema: TableSchema
     rows: tuple[JsonValue, ...] | None  # the fields of each given row; None: rows are made up
+    kinds: tuple[RowKind, ...] | None  # of each given row; None: all rows are inserted
     rows_per_reader: int
     splits: int
     pause_ms: int  # after each split
@@ -77,14 +99,32 @@ class FakeSourceOptions:
     auto_increment_start: int
 
 
-def _source_options(options: ResolvedOptions) -> FakeSourceOptions:
+@dataclass(frozen=True, slots=True)
+class FakeTablesOptions:
+    tables: Mapping[str, FakeSourceOptions]  # at least two, by table path
+
+
+def _source_options(options: ResolvedOptions) -> FakeSourceOptions | FakeTablesOptions:
+    configs = options.value("tables_configs")
+    if configs is None:
+        return _table_options(options)
+    tables = {path: _table_options(table) for path, table in _tables(configs).items()}
+    return FakeTablesOptions(tables) if len(tables) > 1 else next(iter(tables.values()))
+
+
+def _table_options(options: ResolvedOptions) -> FakeSourceOptions:
     schema = options.schema("schema")
     if schema is None:
         raise Refused("FakeSource needs the option 'schema'")
+    given = _given_rows(options.value("rows"))
+    kinds = None if given is None else tuple(row.kind for row in given)
+    if kinds is not None and RowFlow(frozenset(kinds)).is_plain:
+        kinds = None
     templated = ("string", *(name for name, _, _ in (*_NUMBERS, *_PARTS)))
     return FakeSourceOptions(
         schema=schema,
-        rows=_given_rows(options.value("rows")),
+        rows=None if given is None else tuple(row.fields for row in given),
+        kinds=kinds,
         rows_per_reader=options.integer("row.num"),
         splits=options.integer("split.num"),
         pause_ms=options.integer("split.read-interval"),
@@ -104,84 +144,186 @@ def _source_options(options: ResolvedOptions) -> FakeSourceOptions:
     )
 
 
-def _given_rows(rows: JsonValue) -> tuple[JsonValue, ...] | None:
-    """The fields of each row of the option `rows`; None without it. Raises `Refused`."""
+@dataclass(frozen=True, slots=True)
+class GivenRow:
+    kind: RowKind
+    fields: JsonValue
+
+
+def _given_rows(rows: JsonValue) -> tuple[GivenRow, ...] | None:
+    """The rows of the option `rows`; None without it. Raises `Refused`."""
     if rows is None:
         return None
     if not isinstance(rows, list):
         raise Refused("option 'rows' of FakeSource must be a list of {kind, fields}")
-    return tuple(_fields_of(number, row) for number, row in enumerate(rows, start=1))
+    return tuple(_given_row(number, row) for number, row in enumerate(rows, start=1))
 
 
-def _fields_of(number: int, row: JsonValue) -> JsonValue:
+def _given_row(number: int, row: JsonValue) -> GivenRow:
     entry = cast("Mapping[str, JsonValue]", row if isinstance(row, dict) else {})
-    kind = str(entry.get("kind") or "INSERT").upper()
     if "fields" not in entry:
-        raise Refused(f"row {number} of FakeSource has no 'fields'")
-    if kind != "INSERT":
-        raise Refused(f"row {number} of FakeSource is a {kind}; only INSERT is built yet")
-    return entry["fields"]
+        raise Refused(f"row {number} of FakeSource has no 'fields'; write {{kind, fields}}")
+    named = str(entry.get("kind") or RowKind.INSERT.name)
+    if named.upper() not in RowKind.__members__:
+        known = hint(named, [*RowKind.__members__], noun="kinds")
+        raise Refused(f"row {number} of FakeSource is of an unknown kind {named!r}; {known}")
+    return GivenRow(RowKind[named.upper()], entry["fields"])
 
+
+def _source_flaw(options: Mapping[str, JsonValue]) -> str | None:
+    try:
+        _given_rows(options.get("rows"))
+    except Refused as refused:
+        return str(refused)
+    if "tables_configs" in options:
+        for name in options:
+            if _TABLE.find(name) is not None:
+                return f"option {name!r} has no effect beside tables_configs; give it to each table"
+    return None
+
+
+def _flow(options: Mapping[str, JsonValue]) -> RowFlow:
+    configs = options.get("tables_configs")
+    if configs is None:
+        return _table_flow(options.get("rows"))
+    tables = _tables(configs).values()
+    kinds = joined(_table_flow(table.value("rows")) for table in tables).kinds
+    return RowFlow(kinds, several_tables=len(tables) > 1)
+
+
+def _table_flow(rows: JsonValue) -> RowFlow:
+    given = _given_rows(rows) or ()
+    return RowFlow(frozenset(row.kind for row in given) or INSERT_ONLY)
+
+
+def _tables(configs: JsonValue) -> Mapping[str, ResolvedOptions]:
+    """The tables of the option `tables_configs`, by path. Raises `Refused`."""
+    try:
+        return read_tables(from_json(configs))
+    except Problem as problem:
+        raise Refused(f"tables_configs: {problem.text}") from None
+
+
+def read_tables(node: Node, note: Note = ignore_note) -> Mapping[str, ResolvedOptions]:
+    """The tables in a list of blocks, by path. Raises `Problem` with its place."""
+    if not isinstance(node, Array):
+        raise Problem(node.place, f"tables_configs must be a list, and is {describe(node)}")
+    if not node.items:
+        raise Problem(node.place, "tables_configs names no table")
+    tables: dict[str, ResolvedOptions] = {}
+    types: dict[str, tuple[str, ColumnType]] = {}  # by column: the first table that has it
+    for item in node.items:
+        table = _read_table(item, note)
+        schema = table.schema("schema")
+        if schema is None or not schema.table:
+            raise Problem(item.place, "each table needs a schema that says its name, 'table'")
+        if schema.table in tables:
+            raise Problem(item.place, f"there are two tables {schema.table!r}")
+        tables[schema.table] = table
+        for column in schema.columns:
+            first, kind = types.setdefault(column.name, (schema.table, column.type))
+            if kind != column.type:
+                raise Problem(
+                    item.place,
+                    f"column {column.name!r} of table {schema.table!r} is of another type than "
+                    f"that of {first!r}; write a FakeSource block for each",
+                )
+    return tables
+
+
+def _read_table(node: Node, note: Note) -> ResolvedOptions:
+    title = "a table of FakeSource"
+    if not isinstance(node, Object):
+        raise Problem(node.place, f"{title} must be an object, and is {describe(node)}")
+    given = given_options(_TABLE, node, title=title)
+    note_idle(_TABLE, given, title=title, note=note)
+    values = {each.path if each.option is None else each.option.name: each for each in given}
+    set_here = {name: convert(each, title=title) for name, each in values.items()}
+    try:
+        _given_rows(set_here.get("rows"))
+    except Refused as refused:
+        raise Problem(node.place, str(refused)) from None
+    defaults = {option.name: option.default for option in _TABLE.declared}
+    return ResolvedOptions({**defaults, **set_here})
+
+
+# The options of one table: of a FakeSource, or of an entry of its `tables_configs`.
+_TABLE = OptionSet(
+    (
+        Option("schema", Kind.SCHEMA, vectors=False, doc="The columns to make up."),
+        Option(
+            "rows",
+            Kind.JSON,
+            doc="Rows to give as they are: `[{kind, fields}]`, where a kind is INSERT, "
+            "UPDATE_BEFORE, UPDATE_AFTER or DELETE.",
+        ),
+        Option("row.num", Kind.INT, 5, minimum=0, maximum=ROWS_MAX, doc="Rows of each reader."),
+        Option(
+            "split.num",
+            Kind.INT,
+            1,
+            minimum=1,
+            maximum=SPLITS_MAX,
+            doc="Splits of each reader: each gives its part of `row.num`, or all `rows`.",
+        ),
+        Option(
+            "split.read-interval",
+            Kind.INT,
+            1,
+            minimum=0,
+            maximum=READ_INTERVAL_MAX_MS,
+            doc="In ms, of each split: all readers read one split in each interval. 1 or less "
+            "means no pause. With `checkpoint.interval`, an epoch reads as many splits as "
+            "fit into it, and at least one of each reader.",
+        ),
+        Option("split.row", Kind.INT, doc="As in SeaTunnel.", idle="nothing reads it"),
+        _size("map.size", 5),
+        _size("array.size", 5),
+        _size("bytes.length", 5),
+        _size("string.length", 5),
+        Option("string.fake.mode", Kind.STRING, "RANGE", choices=_MODES),
+        Option("string.template", Kind.LIST, doc="Values to choose from."),
+        *(option for number in _NUMBERS for option in _number_options(*number)),
+        *(
+            Option(f"{part}.template", Kind.LIST, items=Kind.INT, minimum=low, maximum=high)
+            for part, low, high in _PARTS
+        ),
+        _size("vector.dimension", 4),
+        _size("binary.vector.dimension", 8),
+        Option("vector.float.min", Kind.FLOAT),
+        Option("vector.float.max", Kind.FLOAT),
+        Option("auto.increment.enabled", Kind.BOOL, default=False),
+        Option("auto.increment.start", Kind.INT, 1),
+    )
+)
 
 FAKE_SOURCE = Descriptor(
     name="FakeSource",
     role="source",
-    make="headrace.connectors.fake.source:FakeSource",
+    make="headrace.connectors.fake.tables:make_fake_source",
     doc="Makes up rows from a schema. In STREAMING mode it gives them once, and the job runs on "
     "without more.",
     read_options=_source_options,
-    one_of=(("schema",),),
+    one_of=(("schema", "tables_configs"),),
+    flaw=_source_flaw,
+    flow=_flow,
     capabilities=Capabilities(
         guarantee=Guarantee.EXACTLY_ONCE,
         how="each value is a hash of the incarnation, the source's name, the row's number and the "
         "column",
+        row_kinds=ALL_KINDS,
+        multi_table=True,
     ),
     options=OptionSet(
         (
-            Option("schema", Kind.SCHEMA, vectors=False, doc="The columns to make up."),
-            Option("rows", Kind.JSON, doc="Rows to give as they are: [{kind, fields}]."),
-            Option("row.num", Kind.INT, 5, minimum=0, maximum=ROWS_MAX, doc="Rows of each reader."),
-            Option(
-                "split.num",
-                Kind.INT,
-                1,
-                minimum=1,
-                maximum=SPLITS_MAX,
-                doc="Splits of each reader: each gives its part of `row.num`, or all `rows`.",
-            ),
-            Option(
-                "split.read-interval",
-                Kind.INT,
-                1,
-                minimum=0,
-                maximum=READ_INTERVAL_MAX_MS,
-                doc="In ms, of each split: all readers read one split in each interval. 1 or less "
-                "means no pause. With `checkpoint.interval`, an epoch reads as many splits as "
-                "fit into it, and at least one of each reader.",
-            ),
-            Option("split.row", Kind.INT, doc="As in SeaTunnel.", idle="nothing reads it"),
-            _size("map.size", 5),
-            _size("array.size", 5),
-            _size("bytes.length", 5),
-            _size("string.length", 5),
-            Option("string.fake.mode", Kind.STRING, "RANGE", choices=_MODES),
-            Option("string.template", Kind.LIST, doc="Values to choose from."),
-            *(option for number in _NUMBERS for option in _number_options(*number)),
-            *(
-                Option(f"{part}.template", Kind.LIST, items=Kind.INT, minimum=low, maximum=high)
-                for part, low, high in _PARTS
-            ),
-            _size("vector.dimension", 4),
-            _size("binary.vector.dimension", 8),
-            Option("vector.float.min", Kind.FLOAT),
-            Option("vector.float.max", Kind.FLOAT),
-            Option("auto.increment.enabled", Kind.BOOL, default=False),
-            Option("auto.increment.start", Kind.INT, 1),
+            *_TABLE.declared,
             Option(
                 "tables_configs",
                 Kind.JSON,
-                supported=(),
-                unsupported="is not built yet; write a FakeSource block for each table",
+                reader=read_tables,
+                doc="Several tables: a list of blocks with the options above, each with a `schema` "
+                "that says its `table`. A row has the columns of all of them, null where its own "
+                "table has none.",
             ),
             *common_options("source"),
         )

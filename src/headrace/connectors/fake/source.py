@@ -31,6 +31,7 @@ from headrace.connectors.columns import spark_schema, spark_type, to_python
 from headrace.connectors.connector import Setting, Source
 from headrace.connectors.fake.descriptor import FakeSourceOptions
 from headrace.errors import Refused
+from headrace.plugins.row_kinds import KIND_COLUMN
 from headrace.plugins.schema import (
     ArrayType,
     ColumnSpec,
@@ -169,7 +170,10 @@ class FakeSource(Source):
         return self._cached_columns[1]
 
     def empty(self, session: SparkSession) -> DataFrame:
-        return session.createDataFrame([], spark_schema(self._schema))  # pyright: ignore[reportUnknownMemberType]
+        schema = spark_schema(self._schema)
+        if self._options.kinds is not None:
+            schema = schema.add(KIND_COLUMN, "string")
+        return session.createDataFrame([], schema)  # pyright: ignore[reportUnknownMemberType]
 
     def _seed(self) -> int:
         named = f"{self._setting.incarnation}/{self.name}".encode()
@@ -196,10 +200,16 @@ class FakeSource(Source):
         typed = [
             (*_typed(row, self._schema, span.now_ms), number) for number, row in enumerate(rows)
         ]
+        said: tuple[str, ...] = ()
+        if (kinds := self._options.kinds) is not None:
+            said, schema = (KIND_COLUMN,), schema.add(KIND_COLUMN, "string")
+            typed = [(*row, kind.value) for row, kind in zip(typed, kinds, strict=True)]
         table = session.createDataFrame(typed, schema)  # pyright: ignore[reportUnknownMemberType]
         index = f.pmod(numbers[_ROW], f.lit(max(1, len(rows))))
         joined = numbers.join(f.broadcast(table), index == table[_ROW])
-        return joined.select(*(table[column.name] for column in self._schema.columns))
+        return joined.select(
+            *(table[name] for name in (*(column.name for column in self._schema.columns), *said))
+        )
 
 
 class ColumnMaker:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from headrace.plugins.descriptor import Capabilities, Descriptor, Guarantee
 from headrace.plugins.options import Kind, Option, OptionSet, common_options
 from headrace.plugins.resolved_options import ResolvedOptions
+from headrace.plugins.row_kinds import ALL_KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,8 @@ IN_MEMORY = Descriptor(
     flaw=_in_memory_flaw,
     capabilities=Capabilities(
         guarantee=Guarantee.NONE,
+        row_kinds=ALL_KINDS,
+        multi_table=True,
         how="for testing: rows are counted and forgotten. Its faults are errors like any other: "
         "the job is retried, from its last checkpoint",
     ),

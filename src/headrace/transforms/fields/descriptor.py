@@ -9,9 +9,10 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from headrace.plugins.descriptor import Descriptor
+from headrace.plugins.descriptor import Capabilities, Descriptor
 from headrace.plugins.options import Kind, Option, OptionSet, common_options
 from headrace.plugins.resolved_options import ResolvedOptions
+from headrace.plugins.row_kinds import KindTreatment
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ FIELD_MAPPER = Descriptor(
     doc="Keeps and renames fields: only those that are mapped, in the order of the mapping.",
     read_options=_mapper_options,
     flaw=_mapper_flaw,
+    capabilities=Capabilities(treats_kinds=KindTreatment.CARRIES),
     options=OptionSet(
         (
             Option(
@@ -85,6 +87,7 @@ FILTER = Descriptor(
     one_of=(("include_fields", "exclude_fields"),),
     read_options=_filter_options,
     flaw=_filter_flaw,
+    capabilities=Capabilities(treats_kinds=KindTreatment.CARRIES),
     options=OptionSet(
         (
             Option(

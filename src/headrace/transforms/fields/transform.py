@@ -30,7 +30,7 @@ class FieldMapperTransform:
         *,
         now_ms: int,  # noqa: ARG002
     ) -> DataFrame:
-        frame = _union_of(self.name, inputs)
+        frame = union_of(self.name, inputs)
         _check_fields_exist(self.name, self._mapping, frame)
         return frame.select(*(_field(old).alias(new) for old, new in self._mapping.items()))
 
@@ -50,7 +50,7 @@ class FilterTransform:
         *,
         now_ms: int,  # noqa: ARG002
     ) -> DataFrame:
-        frame = _union_of(self.name, inputs)
+        frame = union_of(self.name, inputs)
         _check_fields_exist(self.name, (*self._include, *self._exclude), frame)
         kept = self._include or [name for name in frame.columns if name not in self._exclude]
         if not kept:
@@ -58,7 +58,7 @@ class FilterTransform:
         return frame.select(*(_field(name) for name in kept))
 
 
-def _union_of(name: str, inputs: Mapping[str, DataFrame]) -> DataFrame:
+def union_of(name: str, inputs: Mapping[str, DataFrame]) -> DataFrame:
     """The union of all inputs. Raises `Refused` when their fields differ."""
     (first, frame), *rest = inputs.items()
     for table, other in rest:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.plugins.descriptor import Descriptor
+from headrace.plugins.descriptor import Capabilities, Descriptor
 from headrace.plugins.options import Kind, Option, OptionSet, common_options
 from headrace.plugins.resolved_options import ResolvedOptions
+from headrace.plugins.row_kinds import KindTreatment
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,11 @@ SQL = Descriptor(
     name="Sql",
     role="transform",
     make="headrace.transforms.sql.transform:SqlTransform",
-    doc="Runs a query; its inputs are the tables.",
+    doc="Runs a query; its inputs are the tables. Where rows are updated or deleted, too, or are "
+    "of several tables, it may project, filter, explode and UNION ALL; what merges or orders rows "
+    "is refused.",
     read_options=_sql_options,
+    capabilities=Capabilities(treats_kinds=KindTreatment.CARRIES),
     options=OptionSet(
         (
             Option("query", Kind.STRING, required=True, doc="a SELECT statement."),
