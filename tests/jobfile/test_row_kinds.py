@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import BadJobFile, Refused
-from headrace.jobfile.reader import read_job
+from headrace.jobfile.reader import examine_job, read_job
 from headrace.jobfile.spec_checks import check_spec
 from headrace.model.jobs.spec import JobSpec
 from headrace.plugins import catalog as catalog_module
@@ -248,7 +248,6 @@ def test_a_source_of_several_tables_says_so() -> None:
         (tables("{ row.num = 3 }"), "each table needs a schema that says its name, 'table'"),
         (tables("{ schema { fields { id = int } } }"), "each table needs a schema"),
         (tables(ONE, ONE), "there are two tables 'db.one'"),
-        (tables(ONE, "{ row.nun = 3 }"), "unknown option 'row.nun' of a table of FakeSource"),
         (
             tables(ONE, "{ schema { table = t, fields { id = string } } }"),
             "column 'id' of table 't' is of another type than that of 'db.one'",
@@ -265,3 +264,14 @@ def test_a_source_of_several_tables_says_so() -> None:
 def test_tables_that_make_no_sense_are_refused(source: str, said: str) -> None:
     with pytest.raises(BadJobFile, match=said):
         read(source)
+
+
+def test_an_unknown_option_of_a_table_is_a_warning_with_the_nearest_name() -> None:
+    misspelled = "{ row.nun = 3, schema { table = t, fields { id = bigint } } }"
+    text = f"source {{\n{tables(ONE, misspelled)}\n}}\nsink {{ Console {{}} }}\n"
+
+    warnings = examine_job("job.conf", text=text).warnings
+
+    (told,) = [each.text for each in warnings if "row.nun" in each.text]
+    assert told.startswith("unknown option 'row.nun' of a table of FakeSource is ignored")
+    assert "row.num" in told

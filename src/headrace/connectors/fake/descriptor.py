@@ -19,8 +19,10 @@ from headrace.plugins.options import (
     OptionSet,
     common_options,
     given_options,
+    judge_unknown,
     note_idle,
 )
+from headrace.plugins.problems import Problems
 from headrace.plugins.resolved_options import ResolvedOptions
 from headrace.plugins.row_kinds import ALL_KINDS, INSERT_ONLY, RowFlow, RowKind, joined
 from headrace.plugins.schema import ColumnType, TableSchema
@@ -235,7 +237,13 @@ def _read_table(node: Node, note: Note) -> ResolvedOptions:
     title = "a table of FakeSource"
     if not isinstance(node, Object):
         raise Problem(node.place, f"{title} must be an object, and is {describe(node)}")
-    given = given_options(_TABLE, node, title=title)
+    problems = Problems()
+    written = given_options(_TABLE, node, title=title, problems=problems)
+    judge_unknown(written, missing=(), title=title, problems=problems)
+    problems.check()
+    for warning in problems.warnings:
+        note(warning.place, warning.text)
+    given = written.usable
     note_idle(_TABLE, given, title=title, note=note)
     values = {each.path if each.option is None else each.option.name: each for each in given}
     set_here = {name: convert(each, title=title) for name, each in values.items()}
