@@ -43,7 +43,7 @@ def up(
     spark_conf = pairs_of(conf or [], "--conf")
     allowed = allowed_jars(allow_jars, settings)
     cli.make_home(settings)
-    shape = MachineShape(settings.home, slots, spark_master, spark_conf, port, allowed)
+    shape = MachineShape(settings.home, slots, spark_master, spark_conf, port, allow_jars=allowed)
     keep_up(cli, settings, shape)
 
 
