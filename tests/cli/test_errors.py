@@ -124,12 +124,12 @@ def test_all_that_is_wrong_is_told_a_line_each_and_what_is_unknown_is_a_warning(
 
 
 def test_an_unknown_option_is_told_and_counted_by_a_check(job_file: Path, tmp_path: Path) -> None:
-    job_file.write_text(JOB_FILE.replace("env {", "env { paralelism = 2,"))
+    job_file.write_text(JOB_FILE.replace("env {", "env { parallelisms = 2,"))
     done = headrace("run", "job.conf", "--check", cwd=tmp_path)
 
     assert done.returncode == 0
     assert done.stderr == (
-        "warning: job.conf:2:7: unknown option 'paralelism' of env is ignored; did you mean "
+        "warning: job.conf:2:7: unknown option 'parallelisms' of env is ignored; did you mean "
         "'parallelism'?\n"
         "warning: job.conf: unknown names that are ignored: 1; --strict refuses them\n"
     )

@@ -19,7 +19,7 @@ source {
   FakeSource { row.num = -1, plugin_output = a, schema { fields { id = it } } }
   FakeSorce { plugin_output = b }
 }
-transform { Sql { plugin_input = a, plugin_output = c, qery = "select 1" } }
+transform { Sql { plugin_input = a, plugin_output = c, queryy = "select 1" } }
 sink { Console { plugin_input = c, log.print.data = maybe } }
 """
 
@@ -100,7 +100,7 @@ def test_wiring_is_checked_although_an_option_is_wrong() -> None:
 
 
 def test_an_unknown_option_is_a_warning_with_its_place_and_the_nearest_name() -> None:
-    text = job(source="row.numm = 5", env="paralelism = 2")
+    text = job(source="row.numm = 5", env="parallelisms = 2")
 
     reading = examine_job("job.conf", text=text)
 
@@ -108,7 +108,7 @@ def test_an_unknown_option_is_a_warning_with_its_place_and_the_nearest_name() ->
     assert reading.unknown == 2
     assert [each.kind for each in reading.warnings] == [WarningKind.UNKNOWN] * 2
     assert notes(text) == [
-        "job.conf:2:1: unknown option 'paralelism' of env is ignored; did you mean 'parallelism'?",
+        "job.conf:2:1: unknown option 'parallelisms' of env is ignored; did you mean 'parallelism'?",
         "job.conf:5:1: unknown option 'row.numm' of source FakeSource is ignored; "
         "did you mean 'row.num'?",
     ]
@@ -116,16 +116,16 @@ def test_an_unknown_option_is_a_warning_with_its_place_and_the_nearest_name() ->
 
 
 def test_an_unknown_option_is_an_error_when_it_was_meant_for_a_required_one() -> None:
-    text = job(transform='Sql { qery = "select 1" }')
+    text = job(transform='Sql { queryy = "select 1" }')
 
     assert problems(text) == [
-        "job.conf:8:19: unknown option 'qery' of transform Sql; did you mean 'query'? That one is "
+        "job.conf:8:19: unknown option 'queryy' of transform Sql; did you mean 'query'? That one is "
         "required, and missing"
     ]
 
 
 def test_an_unknown_option_is_an_error_when_it_was_meant_for_one_of_which_one_is_needed() -> None:
-    text = "source { FakeSource { shema { fields { id = int } } } }\nsink { Console { } }"
+    text = "source { FakeSource { schemaa { fields { id = int } } } }\nsink { Console { } }"
 
     assert problem(text).endswith("did you mean 'schema'? That one is required, and missing")
 

@@ -116,7 +116,7 @@ def test_all_statements_are_looked_at() -> None:
 
 
 def test_options_have_their_places_also_inside_of_a_value() -> None:
-    text = SQL.replace("'16'", "'many'").replace("name = string", "name = strng")
+    text = SQL.replace("'16'", "'many'").replace("name = string", "name = stringg")
 
     assert [line.split(": ")[0] for line in problems(text, path="job.sql")] == [
         "job.sql:10:15",

@@ -119,7 +119,7 @@ def test_aliases_can_not_make_a_file_grow_without_end() -> None:
 
 
 def test_options_in_yaml_have_their_places() -> None:
-    text = YAML.replace("row.num: 16", "row.num: many").replace("table: people", "tabel: people")
+    text = YAML.replace("row.num: 16", "row.num: many").replace("table: people", "tablee: people")
 
     assert [line.split(": ")[0] for line in problems(text, path="job.yaml")] == [
         "job.yaml:8:14",

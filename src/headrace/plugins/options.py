@@ -267,7 +267,7 @@ def _walk(
 
 def _unknown(options: OptionSet, path: str, place: FilePlace, node: Node) -> UnknownOption:
     """An unknown option, by the whole path or by its beginning, whichever is near a known one:
-    `shema { fields { … } }` is meant for `schema`, and `Row.Num` for `row.num`."""
+    `schemaa { fields { … } }` is meant for `schema`, and `Row.Num` for `row.num`."""
     whole = _whole_path(path, node)
     written = next((each for each in (whole, path) if nearest(each, options.names())), whole)
     near = nearest(written, options.names())
