@@ -54,7 +54,7 @@ class ContainerKinds:
             made = loaded(setting)
         except HeadraceError:
             raise
-        except Exception as error:  # noqa: BLE001  whatever a package raises is told with its name
+        except Exception as error:
             raise _unusable(point, setting, reason_of(error)) from error
         lacking = [name for name in CALLS if not hasattr(made, name)]
         if lacking:
@@ -72,7 +72,7 @@ def _loaded(point: EntryPoint, setting: ContainerSetting) -> Any:
         loaded = point.load()
     except KeyboardInterrupt:
         raise  # a person's wish to end, and nothing of the package's
-    except BaseException as error:  # noqa: BLE001  a package may even exit when it is imported
+    except BaseException as error:
         raise _unusable(point, setting, reason_of(error)) from error
     if not callable(loaded):
         raise _unusable(point, setting, "it is no callable that takes a ContainerSetting")
