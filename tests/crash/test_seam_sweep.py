@@ -44,6 +44,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(600 * CHAIN_MAX)]
 EPOCHS = 2
 ROWS = 20
 EPOCH_MS = 400
+SEEN_MS = 4_000  # an epoch of a job that has to be seen while it runs, on a busy machine
 ENDLESS_MS = 600_000
 CLEANUP_MAX_S = 60 + 2 * SPARK_START_MAX_S  # its delay, and a worker that starts
 TABLE, IN_LAKE = "sweep.rows", 'namespace = "sweep", table = "rows"'
@@ -120,7 +121,7 @@ class Sweep:
             self._die_in_a_job(seam)
 
     def _die_in_a_job(self, seam: Seam) -> None:
-        text = self.job()
+        text = self.job(every_ms=SEEN_MS if seam.name in SYNCS else EPOCH_MS)
         if seam.name in SYNCS:
             job_id = self._submit(text)
             until(lambda: self._runs(job_id), limit_s=SPARK_START_MAX_S, what="the job runs")
