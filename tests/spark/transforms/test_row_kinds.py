@@ -195,6 +195,19 @@ MERGING = [
     ("select id from plain where exists (select 1 from changes where id = plain.id)", "a subquery"),
     ("select id, (select max(id) from changes) as top from changes", "a subquery in it reads"),
     ("select id from changes where id in (select id from changes where name = 'a')", "a subquery"),
+    (
+        "with a as (select id from changes) select id from plain where id in (select id from a)",
+        "a subquery in it reads",
+    ),
+    (
+        "select id from plain where id in (with a as (select id from changes) select id from a)",
+        "a subquery in it reads",
+    ),
+    (
+        "with recursive r(n) as (select id from changes union all select n + 1 from r where n < 3) "
+        "select n from r",
+        "what Spark calls",
+    ),
 ]
 
 
