@@ -112,6 +112,9 @@ class Descriptor(Generic[O]):
             raise ValueError(f"{self.name}: {self.role!r} is no role; known are {', '.join(ROLES)}")
         if not _MAKE.fullmatch(self.make):
             raise ValueError(f"{self.name}: make = {self.make!r} must be package.module:Class")
+        reads = self.capabilities.treats_kinds is KindTreatment.READS
+        if self.changes_flow is not None and not reads:
+            raise ValueError(f"{self.name}: changes_flow needs treats_kinds = KindTreatment.READS")
 
     @property
     def title(self) -> str:

@@ -195,6 +195,19 @@ MERGING = [
     ("select id from plain where exists (select 1 from changes where id = plain.id)", "a subquery"),
     ("select id, (select max(id) from changes) as top from changes", "a subquery in it reads"),
     ("select id from changes where id in (select id from changes where name = 'a')", "a subquery"),
+    (
+        "with a as (select id from changes) select id from plain where id in (select id from a)",
+        "a subquery in it reads",
+    ),
+    (
+        "select id from plain where id in (with a as (select id from changes) select id from a)",
+        "a subquery in it reads",
+    ),
+    (
+        "with recursive r(n) as (select id from changes union all select n + 1 from r where n < 3) "
+        "select n from r",
+        "what Spark calls",
+    ),
 ]
 
 
@@ -383,3 +396,24 @@ def test_the_table_of_a_row_goes_along_with_its_kind(session: SparkSession) -> N
     assert last.columns == ["x", TABLE_COLUMN, "row_kind"]
     with pytest.raises(Refused, match="transform Sql-1 would lose the kind or the table of rows"):
         dataflow(session, job(TABLES, sql("select count(*) as n from many", "many")))[0].empty()
+
+
+def test_where_all_rows_are_inserted_the_plan_is_that_of_the_transforms_alone(
+    session: SparkSession,
+) -> None:
+    """So such a job can't be slower than before: bench/row_kinds.py has the figures."""
+    pipeline = job(
+        INSERTED,
+        "Filter { plugin_input = [plain], plugin_output = one, include_fields = [id] }",
+        sql("select id as x from one where id > 1", "one"),
+    )
+    flow, plan = dataflow(session, pipeline)
+    with flow.frames_of(plan) as frames:
+        given = flow.input_of(pipeline.sinks[0], frames)
+        bare = frames["plain"]
+        for spec in pipeline.transforms:
+            transform = make_transform(spec, None, secrets={})
+            bare = transform(session, {spec.inputs[0]: bare}, now_ms=0)
+
+    assert given.sameSemantics(bare)
+    assert not given.sameSemantics(frames["one"])

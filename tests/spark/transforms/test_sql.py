@@ -10,7 +10,7 @@ from pyspark.sql import functions as f
 
 from headrace.errors import Refused
 from headrace.model.jobs.spec import PluginSpec
-from headrace.transforms.registry import make_transform
+from headrace.transforms.registry import Transform, make_transform
 from headrace.transforms.sql.transform import fix_now
 from tests.spark.lake import Lake, sql
 
@@ -175,3 +175,16 @@ def test_the_time_is_that_of_the_epoch(session: SparkSession) -> None:
 )
 def test_words_that_only_look_like_the_time_are_left(query: str) -> None:
     assert fix_now(query, now_ms=NOW_MS) == query
+
+
+def test_a_name_that_is_not_right_means_the_rows_of_this_epoch_and_of_this_transform(
+    session: SparkSession,
+) -> None:
+    spec = PluginSpec(name="Sql-1", plugin="sql", options={"query": "select max(id) from dual"})
+    first, second = (make_transform(spec, None, secrets={}) for _ in range(2))
+
+    def largest(transform: Transform, rows: int) -> int:
+        inputs = {"fake": session.range(rows).toDF("id")}
+        return transform(session, inputs, now_ms=NOW_MS).collect()[0][0]
+
+    assert [largest(first, 3), largest(first, 5), largest(second, 7)] == [2, 4, 6]

@@ -93,7 +93,12 @@ class SqlTransform:
                 raise
             # As in SeaTunnel: with a single input, the query may call its table by any name.
             next(iter(inputs.values())).createOrReplaceTempView(named)
-            return session.sql(query)  # pyright: ignore[reportUnknownMemberType]
+            try:
+                return session.sql(query)  # pyright: ignore[reportUnknownMemberType]
+            finally:
+                # The plan has the rows by now. The next epoch, or another transform, must not find
+                # them under this name.
+                session.catalog.dropTempView(named)
 
 
 def fix_now(query: str, *, now_ms: int) -> str:
