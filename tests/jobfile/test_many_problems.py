@@ -108,7 +108,8 @@ def test_an_unknown_option_is_a_warning_with_its_place_and_the_nearest_name() ->
     assert reading.unknown == 2
     assert [each.kind for each in reading.warnings] == [WarningKind.UNKNOWN] * 2
     assert notes(text) == [
-        "job.conf:2:1: unknown option 'parallelisms' of env is ignored; did you mean 'parallelism'?",
+        "job.conf:2:1: unknown option 'parallelisms' of env is ignored; "
+        "did you mean 'parallelism'?",
         "job.conf:5:1: unknown option 'row.numm' of source FakeSource is ignored; "
         "did you mean 'row.num'?",
     ]
@@ -119,8 +120,8 @@ def test_an_unknown_option_is_an_error_when_it_was_meant_for_a_required_one() ->
     text = job(transform='Sql { queryy = "select 1" }')
 
     assert problems(text) == [
-        "job.conf:8:19: unknown option 'queryy' of transform Sql; did you mean 'query'? That one is "
-        "required, and missing"
+        "job.conf:8:19: unknown option 'queryy' of transform Sql; did you mean 'query'? "
+        "That one is required, and missing"
     ]
 
 
