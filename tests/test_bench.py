@@ -18,7 +18,7 @@ from bench.processes import NotMeasured, until
 from bench.result import FIELDS, HEADING, RESULTS, made
 from headrace.connectors.connector import Setting
 from headrace.connectors.fake.descriptor import FAKE_SOURCE
-from headrace.connectors.fake.source import FakeSource
+from headrace.connectors.fake.tables import make_fake_source
 from headrace.model.jobs.spec import JobSpec
 from tools.tree import ROOT
 
@@ -61,7 +61,7 @@ def test_a_job_of_so_many_epochs_is_planned_in_so_many(epochs: int) -> None:
     asked = JobSpec.model_validate(spec(ROWS, epochs=epochs))
     (pipeline,), env = asked.pipelines, asked.env
     interval_ms = env.checkpoint_interval_ms
-    source = FakeSource(
+    source = make_fake_source(
         "made",
         FAKE_SOURCE.typed_options(pipeline.sources[0].options),
         Setting(

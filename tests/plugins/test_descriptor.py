@@ -47,7 +47,7 @@ def toy(**more: Any) -> AnyDescriptor:
         ({"role": "reader"}, "'reader' is no role"),
         ({"make": "toy.sink.Toy"}, "must be package.module:Class"),
         ({"make": "toy:Toy()"}, "must be package.module:Class"),
-        ({"changes_flow": lambda _, come: come}, "changes_flow needs treats_kinds"),
+        ({"changes_flow": size_of}, "changes_flow needs treats_kinds"),
     ],
 )
 def test_a_descriptor_that_cant_be_used_is_refused_when_it_is_made(
