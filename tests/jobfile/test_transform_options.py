@@ -9,8 +9,9 @@ import pytest
 
 from headrace.errors import BadJobFile
 from headrace.jobfile.reader import read_job
-from headrace.transforms.fields.regex import capture_groups, first_match
-from headrace.transforms.sql.dialect import AmbiguousSql, Engine, translate
+from headrace.transforms.java_regex import capture_groups, first_match
+from headrace.transforms.sql.descriptor import Engine
+from headrace.transforms.sql.dialect import AmbiguousSql, translate
 from headrace.transforms.sql.tokens import NESTING_MAX, flat, parse
 
 

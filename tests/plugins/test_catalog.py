@@ -101,7 +101,11 @@ def test_headraces_own_plugins_come_through_the_same_door() -> None:
 
     assert [f"{each.role} {each.name}" for each in own] == [
         *("source FakeSource", "source HdfsFile", "source Iceberg", "source Jdbc"),
-        *("source LocalFile", "transform FieldMapper", "transform Filter", "transform Sql"),
+        *("source LocalFile", "transform Copy", "transform DataValidator"),
+        *("transform FieldMapper", "transform FieldRename", "transform Filter"),
+        *("transform JsonPath", "transform Metadata", "transform RegexExtract"),
+        *("transform Replace", "transform Split", "transform Sql", "transform TableFilter"),
+        *("transform TableMerge", "transform TableRename"),
         *("sink Assert", "sink Console", "sink HdfsFile", "sink Iceberg", "sink InMemory"),
         *("sink Jdbc", "sink LocalFile"),
     ]
@@ -370,6 +374,6 @@ def test_every_descriptor_is_read_without_spark_and_without_the_code_beside_it()
     )
     read_modules, heavy, rooms, siblings = json.loads(done.stdout)
 
-    assert len(read_modules) == 9
+    assert len(read_modules) == 12
     assert (heavy, siblings) == ([], [])
     assert {*rooms} <= {"plugins", "connectors", "transforms", "model", "errors", "logs"}

@@ -116,7 +116,9 @@ def test_typed_options_are_frozen_and_show_no_secret(descriptor: AnyDescriptor) 
                 Kind.LIST: ["hush-hush"],
                 Kind.JSON: BLOCKS.get(option.name),
             }.get(option.kind, "csv" if option.choices else "hush-hush")
-    given |= {"schema": {"fields": {"id": "int"}}} if descriptor.options.find("schema") else {}
+    schema = descriptor.options.find("schema")
+    if schema is not None and schema.kind is Kind.SCHEMA:
+        given["schema"] = {"fields": {"id": "int"}}
     typed = descriptor.typed_options(given)
 
     assert is_dataclass(typed)

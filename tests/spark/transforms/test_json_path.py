@@ -14,7 +14,7 @@ from headrace.connectors.columns import spark_type
 from headrace.errors import Refused
 from headrace.plugins.schema import read_type
 from headrace.plugins.syntax_tree import from_json
-from headrace.transforms.json_path.path import PathProblem, read_path
+from headrace.transforms.json_path.descriptor import PathProblem, read_path
 from tests.spark.transforms.test_fields import run, table
 
 TEXT = """{"data": {"s": "text", "b": true, "i": 42, "d": 3.14, "m": 10.55, "on": "2023-10-29",

@@ -13,8 +13,9 @@ from headrace.errors import Refused
 from headrace.model.jobs.spec import PluginSpec
 from headrace.spark.sql_types import types_by_number
 from headrace.transforms.registry import make_transform
-from headrace.transforms.sql.dialect import AmbiguousSql, Engine, translate
-from headrace.transforms.sql.function_table import NOT_BUILT, ROWS, TABLE, Chosen, DialectRow
+from headrace.transforms.sql.descriptor import Engine
+from headrace.transforms.sql.dialect import AmbiguousSql, translate
+from headrace.transforms.sql.function_table import NOT_BUILT, ROWS, TABLE, DialectRow, WithoutEngine
 from headrace.worker.warm_session import WarmSpark, task_session
 
 Values = dict[str, str | None]
@@ -68,14 +69,14 @@ def test_without_an_engine_the_call_itself_tells_or_is_refused(
 ) -> None:
     query = f"select {row.example} as x from t"
     match row.chosen:
-        case Chosen.REFUSED:
+        case WithoutEngine.REFUSED:
             with pytest.raises(Refused, match=r"two meanings here: .* engine = ZETA .* = SPARK"):
                 run(table, query)
-        case Chosen.SAME_OR_FAILS:
+        case WithoutEngine.SAME_OR_FAILS:
             assert "engine = ZETA" in text_of(table, query)
-        case Chosen.SEATUNNEL:
+        case WithoutEngine.SEATUNNEL:
             assert text_of(table, query) == text_of(table, query, Engine.ZETA)
-        case Chosen.SPARK:
+        case WithoutEngine.SPARK:
             assert text_of(table, query) == query
 
 

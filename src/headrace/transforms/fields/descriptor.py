@@ -20,7 +20,7 @@ from headrace.plugins.options import (
 )
 from headrace.plugins.resolved_options import ResolvedOptions
 from headrace.plugins.syntax_tree import Node, Note
-from headrace.transforms.fields.regex import capture_groups
+from headrace.transforms.java_regex import capture_groups
 from headrace.transforms.rename_rules import (
     RenameRules,
     no_rule_flaw,

@@ -17,7 +17,6 @@ from headrace.transforms.fields.descriptor import (
     ReplaceOptions,
     SplitOptions,
 )
-from headrace.transforms.fields.regex import first_match
 from headrace.transforms.frames import (
     FrameTransform,
     check_fields_exist,
@@ -25,6 +24,7 @@ from headrace.transforms.frames import (
     text_field,
     with_fields,
 )
+from headrace.transforms.java_regex import first_match
 
 
 class FieldMapperTransform(FrameTransform):

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from headrace.plugins.descriptor import Descriptor
 from headrace.plugins.options import Kind, Option, OptionSet, common_options, one_table_options
 from headrace.plugins.resolved_options import ResolvedOptions
-from headrace.transforms.sql.dialect import Engine
+
+
+class Engine(StrEnum):
+    """Whose functions a query calls."""
+
+    ZETA = "ZETA"
+    SPARK = "SPARK"
 
 
 @dataclass(frozen=True, slots=True)

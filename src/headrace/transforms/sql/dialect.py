@@ -17,8 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from headrace.transforms.sql.descriptor import Engine
 from headrace.transforms.sql.functions import RULES, SAME
 from headrace.transforms.sql.meanings import (
     CallView,
@@ -57,11 +57,6 @@ _POINT = re.compile(r"\d*\.\d*(?:[eE][+-]?\d+)?")
 
 # The types of the arguments of calls, by their numbers in a query that holds `_probe` for each.
 TypesOf = Callable[[str], Mapping[int, Sequence[str]]]
-
-
-class Engine(StrEnum):
-    ZETA = "ZETA"
-    SPARK = "SPARK"
 
 
 class AmbiguousSql(ValueError):

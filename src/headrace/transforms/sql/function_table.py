@@ -25,7 +25,7 @@ TABLE = {
 }
 
 
-class Chosen(StrEnum):
+class WithoutEngine(StrEnum):
     """What a query gets that says no engine, and in which nothing else tells."""
 
     SEATUNNEL = "SeaTunnel's"  # Spark does not know such a call
@@ -41,38 +41,40 @@ class DialectRow:
     zeta_gives: str | None  # as a text; None: null
     spark: str  # Spark's meaning; "": it does not know such a call
     spark_gives: str | None
-    chosen: Chosen
+    chosen: WithoutEngine
 
 
 def _only_zeta(example: str, zeta: str, gives: str | None) -> DialectRow:
-    return DialectRow(example, zeta, gives, "", None, Chosen.SEATUNNEL)
+    return DialectRow(example, zeta, gives, "", None, WithoutEngine.SEATUNNEL)
 
 
 def _typed(example: str, zeta: str, spark: str, gives: str, spark_gives: str = "") -> DialectRow:
-    return DialectRow(example, zeta, gives, spark, spark_gives or gives, Chosen.SPARK)
+    return DialectRow(example, zeta, gives, spark, spark_gives or gives, WithoutEngine.SPARK)
 
 
 def _refused(example: str, zeta: str, gives: str, spark: str, spark_gives: str) -> DialectRow:
-    return DialectRow(example, zeta, gives, spark, spark_gives, Chosen.REFUSED)
+    return DialectRow(example, zeta, gives, spark, spark_gives, WithoutEngine.REFUSED)
 
 
 def _fails(
     example: str, zeta: str, gives: str | None, spark: str, spark_gives: str | None
 ) -> DialectRow:
-    return DialectRow(example, zeta, gives, spark, spark_gives, Chosen.SAME_OR_FAILS)
+    return DialectRow(example, zeta, gives, spark, spark_gives, WithoutEngine.SAME_OR_FAILS)
 
 
 ROWS: tuple[DialectRow, ...] = (
     _fails("concat(name, nothing)", "nulls are left out", "Joy Ding", "null if one is", None),
     _refused("dateadd(at, 1)", "keeps the time", "2021-04-16 13:34:45.235", "a date", "2021-04-16"),
-    DialectRow("dateadd(day, 1)", "a date", "2021-04-16", "a date", "2021-04-16", Chosen.SPARK),
+    DialectRow(
+        "dateadd(day, 1)", "a date", "2021-04-16", "a date", "2021-04-16", WithoutEngine.SPARK
+    ),
     _only_zeta("dateadd(at, 10, 'MONTH')", "unit in quotes, last", "2022-02-15 13:34:45.235"),
     _only_zeta("timestampadd(day, 2, 'HOUR')", "as DATEADD", "2021-04-15 02:00:00"),
     _refused("datediff(at, later)", "second - first", "283", "first - second", "-283"),
     _only_zeta("datediff(at, later, 'MONTH')", "unit in quotes, last", "9"),
     _only_zeta("date_trunc(at, 'HOUR')", "unit last", "2021-04-15 13:00:00"),
     DialectRow(
-        "date_trunc('HOUR', at)", "", None, "unit first", "2021-04-15 13:00:00", Chosen.SPARK
+        "date_trunc('HOUR', at)", "", None, "unit first", "2021-04-15 13:00:00", WithoutEngine.SPARK
     ),
     _refused("dayname(at)", "the whole name", "Thursday", "three letters", "Thu"),
     _refused("monthname(at)", "the whole name", "April", "three letters", "Apr"),
@@ -117,12 +119,14 @@ ROWS: tuple[DialectRow, ...] = (
     _only_zeta("cast(hms as time)", "HHmmss; a time is a text", "23:51:09"),
     _only_zeta("cast(name as bytes)", "UTF-8", "Joy Ding"),
     _only_zeta("trim(name, 'J')", "the second off the first", "oy Ding"),
-    DialectRow("trim('*', name)", "", None, "the first off the second", "Joy Ding", Chosen.SPARK),
+    DialectRow(
+        "trim('*', name)", "", None, "the first off the second", "Joy Ding", WithoutEngine.SPARK
+    ),
     _refused(
         "ltrim(name, name)", "first character off the first", "oy Ding", "first off second", ""
     ),
     _only_zeta("trunc(d, 2)", "digits of a number", "-120.72"),
-    DialectRow("trunc(day, 'MM')", "", None, "of a date", "2021-04-01", Chosen.SPARK),
+    DialectRow("trunc(day, 'MM')", "", None, "of a date", "2021-04-01", WithoutEngine.SPARK),
     _only_zeta("truncate(d)", "as TRUNC", "-120.0"),
     _typed("length(name)", "BIGINT", "INT", "8"),
     _typed("ceil(d)", "INT", "BIGINT", "-120"),
@@ -134,10 +138,17 @@ ROWS: tuple[DialectRow, ...] = (
     _fails("split(many, ',')", "no empty parts at the end", "[a, b]", "all parts", "[a, b, , ]"),
     _fails("translate(name, 'Joy', 'j')", "keeps the others", "joy Ding", "drops them", "j Ding"),
     DialectRow(
-        "substring(name, 20)", "null when nothing is left", None, "an empty text", "", Chosen.SPARK
+        "substring(name, 20)",
+        "null when nothing is left",
+        None,
+        "an empty text",
+        "",
+        WithoutEngine.SPARK,
     ),
     _only_zeta("regexp_replace('aWWb', 'w+', '_', 'i')", "flags", "a_b"),
-    DialectRow("regexp_replace('ababa', 'a', '_', 2)", "", None, "position", "ab_b_", Chosen.SPARK),
+    DialectRow(
+        "regexp_replace('ababa', 'a', '_', 2)", "", None, "position", "ab_b_", WithoutEngine.SPARK
+    ),
     _only_zeta("regexp_like(name, 'DING$', 'i')", "flags", "true"),
     _only_zeta("regexp_substr('a1b2', '([a-z])([0-9])', 1, 2, null, 2)", "a group", "2"),
     _refused("'a\\tb'", "a backslash is one", "a\\tb", "an escape", "a\tb"),

@@ -22,8 +22,8 @@ from headrace.errors import Refused
 from headrace.spark.errors import one_line
 from headrace.spark.sql_guard import code_function, is_query, runs_code
 from headrace.spark.sql_types import types_by_number
-from headrace.transforms.sql.descriptor import SqlOptions
-from headrace.transforms.sql.dialect import AmbiguousSql, Engine, translate
+from headrace.transforms.sql.descriptor import Engine, SqlOptions
+from headrace.transforms.sql.dialect import AmbiguousSql, translate
 
 _MISSING_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 _TOKEN = re.compile(

@@ -67,7 +67,7 @@ Check = NotNullRule | RangeRule | LengthRule | RegexRule | EmailRule
 
 
 @dataclass(frozen=True, slots=True)
-class FieldRule:
+class ValidatorRule:
     field: str
     check: Check
     message: str | None  # the user's own
@@ -75,18 +75,18 @@ class FieldRule:
 
 @dataclass(frozen=True, slots=True)
 class ValidatorOptions:
-    rules: tuple[FieldRule, ...]
+    rules: tuple[ValidatorRule, ...]
     skips: bool  # leave bad rows out, instead of failing
 
 
-def read_rules(node: Node) -> tuple[FieldRule, ...]:
+def read_rules(node: Node) -> tuple[ValidatorRule, ...]:
     """The rules in `field_rules`, written flat or nested. Raises `Problem`."""
     if not isinstance(node, Array) or not node.items:
         raise Problem(node.place, "field_rules must be a list of at least one rule")
     return tuple(rule for item in node.items for rule in _rules_of(item))
 
 
-def _rules_of(node: Node) -> tuple[FieldRule, ...]:
+def _rules_of(node: Node) -> tuple[ValidatorRule, ...]:
     what = "a rule of field_rules"
     if isinstance(node, Object) and "rules" in node.members:
         outer = blocks.block(
@@ -102,7 +102,7 @@ def _rules_of(node: Node) -> tuple[FieldRule, ...]:
     return (_rule(blocks.text(flat, "field_name") or "", flat, keys=("field_name",)),)
 
 
-def _rule(field: str, node: Node, *, keys: tuple[str, ...]) -> FieldRule:
+def _rule(field: str, node: Node, *, keys: tuple[str, ...]) -> ValidatorRule:
     if not isinstance(node, Object):
         raise Problem(node.place, "a rule must be an object")
     kind = blocks.choice(node, "rule_type", RULES)
@@ -114,7 +114,7 @@ def _rule(field: str, node: Node, *, keys: tuple[str, ...]) -> FieldRule:
         keys=(*keys, "rule_type", "custom_message", *_KEYS[kind]),
         required=(),
     )
-    return FieldRule(field, _CHECKS[kind](node), blocks.text(node, "custom_message"))
+    return ValidatorRule(field, _CHECKS[kind](node), blocks.text(node, "custom_message"))
 
 
 def _range(of: Object) -> Check:

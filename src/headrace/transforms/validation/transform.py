@@ -17,12 +17,12 @@ from headrace.transforms.frames import FrameTransform, check_fields_exist, field
 from headrace.transforms.validation.descriptor import (
     Check,
     EmailRule,
-    FieldRule,
     LengthRule,
     NotNullRule,
     RangeRule,
     RegexRule,
     ValidatorOptions,
+    ValidatorRule,
 )
 
 EMAIL_LENGTH_MAX = 254  # characters, as in SeaTunnel
@@ -45,13 +45,13 @@ class DataValidatorTransform(FrameTransform):
             frame = frame.filter(~broken if self._skips else self._raised(rule, broken))
         return frame
 
-    def _raised(self, rule: FieldRule, broken: Column) -> Column:
+    def _raised(self, rule: ValidatorRule, broken: Column) -> Column:
         """True, or an error."""
         said = rule.message or _text(rule.check)
         message = f.lit(f"transform {self.name}: field {rule.field!r} breaks its rule: {said}")
         return f.when(broken, f.raise_error(message).cast("boolean")).otherwise(f.lit(True))  # noqa: FBT003
 
-    def _broken(self, rule: FieldRule, frame: DataFrame) -> Column:
+    def _broken(self, rule: ValidatorRule, frame: DataFrame) -> Column:
         value, kind = field(rule.field), type_of(rule.field, frame)
         match rule.check:
             case NotNullRule():
@@ -74,7 +74,7 @@ class DataValidatorTransform(FrameTransform):
                 assert_never(rule.check)
 
     def _of_wrong_length(
-        self, value: Column, rule: FieldRule, check: LengthRule, kind: spark.DataType
+        self, value: Column, rule: ValidatorRule, check: LengthRule, kind: spark.DataType
     ) -> Column:
         match kind:
             case spark.StringType():
@@ -87,7 +87,7 @@ class DataValidatorTransform(FrameTransform):
         too_long = f.lit(False) if check.maximum is None else length > check.maximum  # noqa: FBT003
         return value.isNotNull() & (too_short | too_long)
 
-    def _misfit(self, rule: FieldRule, kind: spark.DataType, why: str) -> Refused:
+    def _misfit(self, rule: ValidatorRule, kind: spark.DataType, why: str) -> Refused:
         is_a = f"field {rule.field!r} is {kind.simpleString()}"
         return Refused(f"transform {self.name}: {is_a}, and a rule of type {why}")
 
