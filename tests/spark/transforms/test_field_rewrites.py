@@ -41,9 +41,9 @@ def test_one_field_is_copied_as_older_job_files_say(people: DataFrame) -> None:
         (
             {
                 "convert_case": "UPPER",
-                "replacements_with_regex": [{"replace_from": "[ai]", "replace_to": "o"}],
+                "replacements_with_regex": [{"replace_from": "[ei]", "replace_to": "o"}],
             },
-            ["oD", "NoME", "o.B"],
+            ["oD", "NAMo", "A.B"],
         ),
         (
             {
