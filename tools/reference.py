@@ -1,6 +1,6 @@
 """Write what follows from declarations: the pages of commands and of options of job files, the
-diagrams of state machines, the tables of guarantees and the files of examples, each in its place on
-a page that is written by hand, and the schema of the worker protocol.
+diagrams of state machines, the tables of guarantees and functions, and the files of examples, each
+in its place on a page that is written by hand, and the schema of the worker protocol.
 
 `make reference` writes them; a test compares them with what this would write, so they can't age.
 """
@@ -34,6 +34,7 @@ from headrace.plugins.descriptor import AnyDescriptor, Guarantee
 from headrace.plugins.option_text import default_of, meaning, no_effect, takes
 from headrace.plugins.options import Option, OptionSet
 from headrace.protocol.messages import PROTOCOL_VERSION
+from headrace.transforms.sql import function_table
 from tools import wire_schema
 from tools.tree import ROOT
 from tools.wire_schema import path_of
@@ -41,6 +42,7 @@ from tools.wire_schema import path_of
 REFERENCE = ROOT / "docs" / "reference"
 STATE_MACHINES = ROOT / "docs" / "explanation" / "state-machines.md"
 GUARANTEES = REFERENCE / "guarantees.md"
+SQL_FUNCTIONS = REFERENCE / "sql-functions.md"
 HOW_TO = ROOT / "docs" / "how-to"
 # Pages that hold the files of an example, each between its marker and the end of its block.
 BUILT_STEP_BY_STEP = tuple(
@@ -58,6 +60,9 @@ GUARANTEE_TABLE = re.compile(
     r"^(<!-- guarantees: (\w+) -->\n\n).*?(?=\n\n)", re.DOTALL | re.MULTILINE
 )
 
+# The table of functions, likewise.
+FUNCTION_TABLE = re.compile(r"^(<!-- functions -->\n\n).*?(?=\n\n)", re.DOTALL | re.MULTILINE)
+
 S = TypeVar("S", bound=StrEnum)
 
 
@@ -65,6 +70,7 @@ def pages() -> dict[Path, str]:
     """What each generated page must hold."""
     return {
         REFERENCE / "cli.md": GENERATED + "\n".join(_cli_page()) + "\n",
+        SQL_FUNCTIONS: _with_functions(SQL_FUNCTIONS.read_text(encoding="utf-8")),
         REFERENCE / "job-options.md": GENERATED + "\n".join(_options_page()) + "\n",
         STATE_MACHINES: _with_diagrams(STATE_MACHINES.read_text(encoding="utf-8")),
         GUARANTEES: _with_guarantees(GUARANTEES.read_text(encoding="utf-8")),
@@ -114,6 +120,36 @@ def _with_diagrams(page: str) -> str:
         ),
         page,
     )
+
+
+def _with_functions(page: str) -> str:
+    """The page about Sql's functions, with its table."""
+    rows = [
+        _row("example", "in SeaTunnel", "gives", "in Spark", "gives", "without `engine`"),
+        "|---|---|---|---|---|---|",
+        *(
+            _row(
+                f"`{_cell(row.example)}`",
+                _cell(row.zeta) or "nothing",
+                _given(row.zeta_gives) if row.zeta else "",
+                _cell(row.spark) or "nothing",
+                _given(row.spark_gives) if row.spark else "",
+                row.chosen.value,
+            )
+            for row in function_table.ROWS
+        ),
+    ]
+    made, times = FUNCTION_TABLE.subn(lambda found: found[1] + "\n".join(rows), page)
+    if times != 1:
+        raise ValueError(f"{SQL_FUNCTIONS.name} must have one place for its table, and has {times}")
+    return made
+
+
+def _given(value: str | None) -> str:
+    if not value:
+        return "null" if value is None else "an empty text"
+    shown = value.replace("\t", "⇥")
+    return f"`{shown}`"
 
 
 def own_plugins() -> list[AnyDescriptor]:

@@ -21,7 +21,7 @@ from tests.examples import examples
 from tests.jobfile.samples import SAMPLES, outcome
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.conf"))
-# Those with FakeSource, Filter, Assert and InMemory; tests/spark/test_seatunnel_jobs.py runs some.
+# Those whose plugins are built; tests/spark/test_seatunnel_jobs.py runs some.
 READ = (
     "connector-assert-e2e/assertion/fake_row_to_assert.conf",
     "connector-assert-e2e/assertion/fakesource_to_assert.conf",
@@ -38,8 +38,16 @@ READ = (
     "connector-seatunnel-e2e-base/stream_fake_to_inmemory_with_runtime_list.conf",
     "seatunnel-transforms-v2-e2e-part-1/filter_row_kind_exclude_delete.conf",
     "seatunnel-transforms-v2-e2e-part-1/filter_row_kind_exclude_insert.conf",
+    "seatunnel-transforms-v2-e2e-part-1/copy_transform.conf",
     "seatunnel-transforms-v2-e2e-part-1/filter_transform.conf",
+    "seatunnel-transforms-v2-e2e-part-2/json_path_transform/array_test.conf",
+    "seatunnel-transforms-v2-e2e-part-2/spark_date_time_transform.conf",
     "seatunnel-transforms-v2-e2e-part-2/sql_transform.conf",
+    "seatunnel-transforms-v2-e2e-part-2/sql_transform/func_datetime.conf",
+    "seatunnel-transforms-v2-e2e-part-2/sql_transform/func_from_unixtime.conf",
+    "seatunnel-transforms-v2-e2e-part-2/sql_transform/func_numeric.conf",
+    "seatunnel-transforms-v2-e2e-part-2/sql_transform/func_string.conf",
+    "seatunnel-transforms-v2-e2e-part-2/sql_transform/func_system.conf",
 )
 READ_SECONDS_MAX = 2.0  # of the processor; a slow grammar takes far longer
 

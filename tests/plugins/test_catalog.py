@@ -101,8 +101,12 @@ def test_headraces_own_plugins_come_through_the_same_door() -> None:
 
     assert [f"{each.role} {each.name}" for each in own] == [
         *("source FakeSource", "source HdfsFile", "source Iceberg", "source Jdbc"),
-        *("source LocalFile", "transform FieldMapper", "transform Filter"),
-        *("transform FilterRowKind", "transform RowKindExtractor", "transform Sql"),
+        *("source LocalFile", "transform Copy", "transform DataValidator"),
+        *("transform FieldMapper", "transform FieldRename", "transform Filter"),
+        *("transform FilterRowKind", "transform JsonPath", "transform Metadata"),
+        *("transform RegexExtract", "transform Replace", "transform RowKindExtractor"),
+        *("transform Split", "transform Sql", "transform TableFilter"),
+        *("transform TableMerge", "transform TableRename"),
         *("sink Assert", "sink Console", "sink HdfsFile", "sink Iceberg", "sink InMemory"),
         *("sink Jdbc", "sink LocalFile"),
     ]
@@ -371,6 +375,6 @@ def test_every_descriptor_is_read_without_spark_and_without_the_code_beside_it()
     )
     read_modules, heavy, rooms, siblings = json.loads(done.stdout)
 
-    assert len(read_modules) == 10
+    assert len(read_modules) == 13
     assert (heavy, siblings) == ([], [])
     assert {*rooms} <= {"plugins", "connectors", "transforms", "model", "errors", "logs"}

@@ -83,6 +83,14 @@ def test_the_digests_of_all_plugins_differ() -> None:
     assert len({each.digest for each in installed()}) == len(installed())
 
 
+# What options that hold blocks are given, by their names.
+BLOCKS: dict[str, Any] = {
+    "rules": {"row_rules": [{"rule_type": "MAX_ROW", "rule_value": 1}]},
+    "columns": [{"src_field": "a", "path": "$.b", "dest_field": "c"}],
+    "field_rules": [{"field_name": "a", "rule_type": "NOT_NULL"}],
+}
+
+
 @pytest.mark.parametrize("descriptor", installed(), ids=lambda each: each.title)
 def test_capabilities_say_what_the_options_say(descriptor: AnyDescriptor) -> None:
     built: list[str] = []
@@ -110,9 +118,12 @@ def test_typed_options_are_frozen_and_show_no_secret(descriptor: AnyDescriptor) 
         if option.required or option.name in {"url", "password"}:
             given[option.name] = {
                 Kind.MAP: {"a": "b"},
-                Kind.JSON: {"row_rules": [{"rule_type": "MAX_ROW", "rule_value": 1}]},
+                Kind.LIST: ["hush-hush"],
+                Kind.JSON: BLOCKS.get(option.name),
             }.get(option.kind, "csv" if option.choices else "hush-hush")
-    given |= {"schema": {"fields": {"id": "int"}}} if descriptor.options.find("schema") else {}
+    schema = descriptor.options.find("schema")
+    if schema is not None and schema.kind is Kind.SCHEMA:
+        given["schema"] = {"fields": {"id": "int"}}
     typed = descriptor.typed_options(given)
 
     assert is_dataclass(typed)

@@ -189,12 +189,37 @@ SOURCES: Mapping[str, Callable[[Place], Options]] = {
     "Jdbc": _jdbc_source,
     "LocalFile": _csv_source,
 }
+# Each keeps `id` and `name` as they are, at the front; what it adds does not matter.
 TRANSFORMS: Mapping[str, Options] = {
+    "Copy": {"fields": {"id": "id"}},
+    "DataValidator": {"field_rules": [{"field_name": "name", "rule_type": "NOT_NULL"}]},
     "FieldMapper": {"field_mapper": {"id": "id", "name": "name"}},
+    "FieldRename": {"convert_case": "LOWER"},
     "Filter": {"include_fields": ["id", "name"]},
     "FilterRowKind": {"include_kinds": ["INSERT"]},
     "RowKindExtractor": {},
+    "JsonPath": {
+        "columns": [
+            {
+                "src_field": "name",
+                "path": "$",
+                "dest_field": "json",
+                "column_error_handle_way": "SKIP",
+            }
+        ]
+    },
+    "Metadata": {"metadata_fields": {"Table": "of"}},
+    "RegexExtract": {
+        "source_field": "name",
+        "regex_pattern": "(.*)",
+        "output_fields": ["name"],
+    },
+    "Replace": {"replace_field": "name", "pattern": "#", "replacement": "_"},
+    "Split": {"split_field": "name", "separator": "#", "output_fields": ["name"]},
     "Sql": {"query": f"select id, name from {INPUT} where id >= 0"},
+    "TableFilter": {"table_pattern": ".*"},
+    "TableMerge": {"table": "all"},
+    "TableRename": {"prefix": "new_"},
 }
 SINKS: Mapping[str, Callable[[Place], SinkSample]] = {
     "Assert": _assert,

@@ -56,6 +56,13 @@ LLM Embedding Metadata FieldRename TableRename TableFilter TableMerge DataValida
 DefineSinkType FieldEncrypt TextChunk Calcite Python
 """
 
+# SeaTunnel's plugins that will not be built, each with the reason and the way out.
+NEVER_BUILT: dict[tuple[Role, str], str] = {
+    ("transform", "DynamicCompile"): (
+        "compiles Java or Groovy code of the job file, and workers run no such code; write it as "
+        "a Sql transform, or as a transform of your own: docs/how-to/write-a-transform.md"
+    )
+}
 SEATUNNEL_PLUGINS: dict[Role, tuple[str, ...]] = {
     "source": (*_SOURCES_AND_SINKS.split(), *_SOURCES.split()),
     "transform": tuple(_TRANSFORMS.split()),
@@ -94,6 +101,9 @@ def find_plugin(role: Role, name: str, place: FilePlace, *, here: str = "") -> A
         return descriptor
     if (obstacle := known.obstacle(role, name)) is not None:
         raise Problem(place, obstacle)
+    for (of, listed), why in NEVER_BUILT.items():
+        if (of, listed.lower()) == (role, name.lower()):
+            raise Problem(place, f"{role} {listed} {why}")
     if any(name.lower() == listed.lower() for listed in SEATUNNEL_PLUGINS[role]):
         built = ", ".join(known.names(role))
         text = f"{role} {name} is not built yet; built so far: {built}"

@@ -36,7 +36,7 @@ def is_query(session: SparkSession, text: str) -> bool:
     """Whether the text is a query, not a statement. Raises ParseException when it is neither."""
     kinds = [jvm(session).java.lang.Class.forName(name) for name in _STATEMENTS]
     return not any(
-        _name(plan) in _OTHER_STATEMENTS or any(kind.isInstance(plan) for kind in kinds)
+        class_name(plan) in _OTHER_STATEMENTS or any(kind.isInstance(plan) for kind in kinds)
         for plan in _nodes(_parser(session).parsePlan(text))
     )
 
@@ -44,7 +44,7 @@ def is_query(session: SparkSession, text: str) -> bool:
 def code_function(session: SparkSession, text: str) -> str | None:
     """The function that calls Java in a query's text; None when there is none. Raises
     ParseException when the text is no query."""
-    return _named_in(_expressions(_parser(session).parsePlan(text)))
+    return _named_in(expressions_of(_parser(session).parsePlan(text)))
 
 
 def code_function_of_condition(session: SparkSession, text: str) -> str | None:
@@ -60,23 +60,23 @@ def runs_code(frame: DataFrame) -> str | None:
     """
     analyzed: Any = frame._jdf.queryExecution().analyzed()  # noqa: SLF001  # pyright: ignore
     plan = cast("Any", analyzed)
-    if any(_name(node) == _RUNS_A_PROGRAM for node in _nodes(plan)):
+    if any(class_name(node) == _RUNS_A_PROGRAM for node in _nodes(plan)):
         return "TRANSFORM … USING runs a program; leave it out"
-    if any(_name(part) == _CALLS_JAVA for part in _expressions(plan)):
+    if any(class_name(part) == _CALLS_JAVA for part in expressions_of(plan)):
         return "it runs Java code, or a view does that it reads; leave that out"
     return None
 
 
 def _named_in(expressions: Iterator[Any]) -> str | None:
     for part in expressions:
-        if _name(part) == _NAMED_FUNCTION:
+        if class_name(part) == _NAMED_FUNCTION:
             name = str(part.nameParts().last()).lower()
             if name in _RUN_CODE:
                 return name
     return None
 
 
-def _expressions(plan: Any) -> Iterator[Any]:
+def expressions_of(plan: Any) -> Iterator[Any]:
     """All expressions of a plan, including those of the subqueries within them."""
     for node in _nodes(plan):
         for expression in _each(node.expressions()):
@@ -97,7 +97,7 @@ def _nodes(plan: Any) -> Iterator[Any]:
     while waiting:
         plan = waiting.pop()
         yield plan
-        if _name(plan) == _COMMON_TABLES:
+        if class_name(plan) == _COMMON_TABLES:
             waiting += _each(plan.innerChildren())
         if not _is_own_view(plan):
             waiting += [*_each(plan.children()), *_each(plan.subqueries())]
@@ -105,7 +105,7 @@ def _nodes(plan: Any) -> Iterator[Any]:
 
 def _is_own_view(plan: Any) -> bool:
     """Whether the node is a temp view of this session. Global temp views have a database."""
-    if _name(plan) != "View" or not plan.isTempView():
+    if class_name(plan) != "View" or not plan.isTempView():
         return False
     return bool(plan.desc().identifier().database().isEmpty())
 
@@ -116,7 +116,8 @@ def _each(sequence: Any) -> Iterator[Any]:
         yield items.next()
 
 
-def _name(plan: Any) -> str:
+def class_name(plan: Any) -> str:
+    """The name of the class of a node, or of an expression."""
     return str(plan.getClass().getSimpleName())
 
 

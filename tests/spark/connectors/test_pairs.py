@@ -1,4 +1,5 @@
 """Every plugin beside every other: a covering set of all pairs, each a whole job of ten rows.
+Transforms stand in chains of a few, so that a new one costs next to nothing.
 
 Which plugins there are is asked of the declarations, so a new one is in it without an edit here,
 and without a sample in tests/spark/samples.py this fails. Jobs are read from their text, submitted
@@ -41,6 +42,7 @@ from tests.stores import KEY, open_store
 from tests.worker.leader import BOUND_S
 
 DIRECT = "none"  # no transform: the sink reads the source's table
+CHAIN_MAX = 4  # transforms one behind the other in a job
 Triple = tuple[str, str, str]
 Pair = tuple[int, str, int, str]  # a place in the triple and who stands there, twice
 
@@ -61,9 +63,14 @@ def covering(*factors: Sequence[str]) -> list[Triple]:
     return chosen
 
 
+def chains(names: Sequence[str]) -> list[str]:
+    """All of them, a few in each, by their names."""
+    return ["+".join(names[at : at + CHAIN_MAX]) for at in range(0, len(names), CHAIN_MAX)]
+
+
 PAIRS = covering(
     sorted(catalog().names("source")),
-    [DIRECT, *sorted(catalog().names("transform"))],
+    [DIRECT, *chains(sorted(catalog().names("transform")))],
     sorted(catalog().names("sink")),
 )
 
@@ -163,14 +170,19 @@ def shared(
 
 def _job(triple: Triple, source: Any, sink: Any) -> str:
     of, by, to = triple
-    direct = by == DIRECT
-    transform = {"plugin_name": by, "plugin_input": [INPUT], "plugin_output": "made"}
+    names = [] if by == DIRECT else by.split("+")
+    tables = [INPUT, *(f"made{number}" for number, _ in enumerate(names, 1))]
+    transforms = [
+        {"plugin_name": name, "plugin_input": [read], "plugin_output": made}
+        | dict(samples.TRANSFORMS[name])
+        for name, (read, made) in zip(names, itertools.pairwise(tables), strict=True)
+    ]
     return json.dumps(
         {
             "env": {"job.mode": "BATCH", "parallelism": 1},
             "source": [{"plugin_name": of, "plugin_output": INPUT, **source}],
-            "transform": [] if direct else [{**transform, **samples.TRANSFORMS[by]}],
-            "sink": [{"plugin_name": to, "plugin_input": [INPUT if direct else "made"], **sink}],
+            "transform": transforms,
+            "sink": [{"plugin_name": to, "plugin_input": [tables[-1]], **sink}],
         }
     )
 

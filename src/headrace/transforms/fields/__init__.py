@@ -1,3 +1,3 @@
-"""FieldMapper and Filter: which fields go on, under which names."""
+"""Copy, FieldMapper, FieldRename, Filter, RegexExtract, Replace, Split: from fields to fields."""
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from pyspark.sql import functions as f
 
 from headrace.errors import Refused
 from headrace.plugins.row_kinds import KIND_COLUMN, RowKind
-from headrace.transforms.fields.transform import union_of
+from headrace.transforms.frames import union_of
 from headrace.transforms.row_kinds.descriptor import FilterRowKindOptions, RowKindExtractorOptions
 
 

@@ -1,6 +1,7 @@
 """Sql: a transform that runs one query over the tables it reads, in Spark's SQL.
 
-The tables are temp views of the task's own session, so nothing outlives the task.
+The tables are temp views of the task's own session, so nothing outlives the task. A query in
+SeaTunnel's dialect is translated first (dialect.py), once for each schema of the inputs.
 
 `NOW()` and its like are replaced by literals, the time of the epoch's plan: an epoch that is run
 again must give the same rows (E5), but Spark has no setting for the current time and would answer
@@ -20,7 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.errors import Refused
 from headrace.spark.errors import one_line
 from headrace.spark.sql_guard import code_function, is_query, runs_code
-from headrace.transforms.sql.descriptor import SqlOptions
+from headrace.spark.sql_types import types_by_number
+from headrace.transforms.sql.descriptor import Engine, SqlOptions
+from headrace.transforms.sql.dialect import AmbiguousSql, translate
 
 _MISSING_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 _TOKEN = re.compile(
@@ -31,7 +34,8 @@ _TOKEN = re.compile(
         | \.\s*[A-Za-z_]\w*                                              # the field of something
         | \bas\s+[A-Za-z_]\w*                                            # an alias
       )
-    | \b(?P<word>current_timestamp|current_date|localtimestamp)\b(?P<call>\s*\(\s*\))?(?!\s*[.(])
+    | \b(?P<word>current_timestamp|current_date|current_time|localtimestamp)\b
+      (?P<call>\s*\(\s*\))?(?!\s*[.(])
     | \b(?P<function>now|curdate|unix_timestamp)\s*\(\s*\)
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
@@ -42,6 +46,7 @@ _LITERALS: dict[str, Callable[[datetime], str]] = {
     "now": lambda now: f"TIMESTAMP '{_text(now)}Z'",
     "localtimestamp": lambda now: f"TIMESTAMP_NTZ '{_text(now)}'",
     "current_date": lambda now: f"DATE '{now.date().isoformat()}'",
+    "current_time": lambda now: f"'{now.time().isoformat('seconds')}'",  # a text, as such columns
     "curdate": lambda now: f"DATE '{now.date().isoformat()}'",
     "unix_timestamp": lambda now: f"{int(now.timestamp())}L",
 }
@@ -55,24 +60,48 @@ class SqlTransform:
     def __init__(self, name: str, options: SqlOptions, setting: object) -> None:  # noqa: ARG002
         if not options.query.strip():
             raise Refused(f"transform {name} needs the option 'query', a SELECT statement")
-        self.name, self._query = name, options.query
+        self.name, self._query, self._engine = name, options.query, options.engine
+        self._translated: dict[str, str] = {}  # by the schemas of the inputs
 
     def __call__(
         self, session: SparkSession, inputs: Mapping[str, DataFrame], *, now_ms: int
     ) -> DataFrame:
         for table, frame in inputs.items():
             frame.createOrReplaceTempView(f"`{table}`" if "." in table else table)
-        query = fix_now(self._query, now_ms=now_ms)
         try:
-            self._check(session, query)
-            frame = self._run(session, query, inputs)
+            query = fix_now(self._in_spark_sql(session, inputs), now_ms=now_ms)
+            frame = self._analyzed(session, query, inputs)
         except (AnalysisException, ParseException) as error:
             raise self._refused(one_line(error)) from error
+        except AmbiguousSql as error:
+            raise self._refused(str(error)) from None
         if (why := runs_code(frame)) is not None:
             raise self._refused(why)
         if not frame.columns:
             raise self._refused("the query gives no columns; select at least one")
         return frame
+
+    def _in_spark_sql(self, session: SparkSession, inputs: Mapping[str, DataFrame]) -> str:
+        if self._engine is Engine.SPARK:
+            return self._query
+        schemas = "".join(f"{table} {frame.schema.json()}" for table, frame in inputs.items())
+        if schemas not in self._translated:
+            self._translated = {
+                schemas: translate(
+                    self._query,
+                    engine=self._engine,
+                    types_of=lambda text: types_by_number(
+                        self._analyzed(session, text, inputs), "headrace"
+                    ),
+                )
+            }
+        return self._translated[schemas]
+
+    def _analyzed(
+        self, session: SparkSession, query: str, inputs: Mapping[str, DataFrame]
+    ) -> DataFrame:
+        self._check(session, query)
+        return self._run(session, query, inputs)
 
     def _check(self, session: SparkSession, query: str) -> None:
         """Refuse a text that is more than a query, before Spark runs any of it."""

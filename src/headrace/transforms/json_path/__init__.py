@@ -1,0 +1,3 @@
+"""JsonPath: fields from within JSON."""
+
+from __future__ import annotations

@@ -1,0 +1,148 @@
+"""SeaTunnel's functions: every row of the page about them, in both engines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from headrace.errors import Refused
+from headrace.model.jobs.spec import PluginSpec
+from headrace.spark.sql_types import types_by_number
+from headrace.transforms.registry import make_transform
+from headrace.transforms.sql.descriptor import Engine
+from headrace.transforms.sql.dialect import AmbiguousSql, translate
+from headrace.transforms.sql.function_table import NOT_BUILT, ROWS, TABLE, DialectRow, WithoutEngine
+from headrace.worker.warm_session import WarmSpark, task_session
+
+Values = dict[str, str | None]
+
+
+@pytest.fixture(scope="module")
+def table(warm: WarmSpark) -> Iterator[DataFrame]:
+    columns = [f"{made} as {name}" for name, made in TABLE.items()]
+    with task_session(warm, "dialect") as session:
+        yield session.range(1).selectExpr(*columns)
+
+
+def run(frame: DataFrame, query: str, engine: str | None = None) -> DataFrame:
+    options: dict[str, Any] = {"query": query} | ({"engine": engine} if engine else {})
+    spec = PluginSpec(name="Sql-1", plugin="Sql", options=options)
+    return make_transform(spec, None, secrets={})(frame.sparkSession, {"t": frame}, now_ms=0)
+
+
+def _values(table: DataFrame, engine: str, rows: list[DialectRow]) -> Values:
+    """All examples in one query, as texts."""
+    listed = ", ".join(f"{row.example} as c{number}" for number, row in enumerate(rows))
+    made = run(table, f"select {listed} from t", engine)
+    (found,) = made.selectExpr(*(f"cast({name} as string)" for name in made.columns)).collect()
+    values: list[str | None] = list(found)
+    return dict(zip((row.example for row in rows), values, strict=True))
+
+
+@pytest.fixture(scope="module")
+def in_zeta(table: DataFrame) -> Values:
+    return _values(table, "ZETA", [row for row in ROWS if row.zeta])
+
+
+@pytest.fixture(scope="module")
+def in_spark(table: DataFrame) -> Values:
+    return _values(table, "SPARK", [row for row in ROWS if row.spark])
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.example)
+def test_a_call_means_what_its_engine_means(
+    row: DialectRow, in_zeta: Values, in_spark: Values
+) -> None:
+    if row.zeta:
+        assert in_zeta[row.example] == row.zeta_gives
+    if row.spark:
+        assert in_spark[row.example] == row.spark_gives
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.example)
+def test_without_an_engine_the_call_itself_tells_or_is_refused(
+    table: DataFrame, row: DialectRow
+) -> None:
+    query = f"select {row.example} as x from t"
+    match row.chosen:
+        case WithoutEngine.REFUSED:
+            with pytest.raises(Refused, match=r"two meanings here: .* engine = ZETA .* = SPARK"):
+                run(table, query)
+        case WithoutEngine.SAME_OR_FAILS:
+            assert "engine = ZETA" in text_of(table, query)
+        case WithoutEngine.SEATUNNEL:
+            assert text_of(table, query) == text_of(table, query, Engine.ZETA)
+        case WithoutEngine.SPARK:
+            assert text_of(table, query) == query
+
+
+def text_of(table: DataFrame, query: str, engine: Engine | None = None) -> str:
+    table.createOrReplaceTempView("t")
+    return translate(
+        query,
+        engine=engine,
+        types_of=lambda text: types_by_number(
+            table.sparkSession.sql(text),  # pyright: ignore[reportUnknownMemberType]
+            "headrace",
+        ),
+    )
+
+
+def test_a_row_fails_where_both_engines_differ_and_else_goes_on(table: DataFrame) -> None:
+    agree = "select concat(name, i), split(name, ' '), cast(d as decimal(10, 5)) from t"
+    assert [tuple(row)[:2] for row in run(table, agree).collect()] == [
+        ("Joy Ding13", ["Joy", "Ding"])
+    ]
+    with pytest.raises(PySparkException, match="CONCAT has two meanings here: SeaTunnel leaves"):
+        run(table, "select concat(name, nothing) from t").collect()
+
+
+@pytest.mark.parametrize(
+    ("query", "meant"),
+    [
+        # Only SeaTunnel could run it, so all of it is SeaTunnel's.
+        ("select datediff(at, later), day_of_week(at) from t", Engine.ZETA),
+        ("select length(name), 1.5, to_char(i), dayname(at) from t", Engine.ZETA),
+        ("select dayname(dateadd(dateadd(at, 1), 1, 'DAY')) from t", Engine.ZETA),
+        # Only Spark could.
+        ("select datediff(at, later) from t limit 1", Engine.SPARK),
+        ("select datediff(at, later), date_format(at, 'y') from t", Engine.SPARK),
+        ("select max(datediff(at, later)) from t", Engine.SPARK),
+        ("select concat(array(i), array(i)) from t", Engine.SPARK),
+        ("select datediff(DAY, at, later), dayname(at) from t", Engine.SPARK),
+    ],
+)
+def test_the_rest_of_the_query_tells(table: DataFrame, query: str, meant: Engine) -> None:
+    assert text_of(table, query) == text_of(table, query, meant)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select datediff(at, later) from t",
+        "select datediff(at, later), day_of_week(at), date_format(at, 'y') from t",
+    ],
+)
+def test_what_nothing_tells_is_refused(table: DataFrame, query: str) -> None:
+    with pytest.raises(AmbiguousSql, match="DATEDIFF has two meanings here"):
+        text_of(table, query)
+
+
+@pytest.mark.parametrize("example", NOT_BUILT)
+def test_what_spark_can_not_do_is_refused_with_the_way_out(table: DataFrame, example: str) -> None:
+    with pytest.raises(Refused, match=r"is not built: Spark has no .*; use "):
+        run(table, f"select {example} from t")
+
+
+def test_a_column_without_a_name_is_called_by_its_text(table: DataFrame) -> None:
+    query = "select concat(name, i), day_of_week(at) + 1, to_char(i) as x, i from t"
+    assert run(table, query).columns == ["concat(name, i)", "day_of_week(at) + 1", "x", "i"]
+
+
+def test_types_of_nested_calls_are_found_in_their_own_scope(table: DataFrame) -> None:
+    query = "select x from (select trunc(abs(d), 1) as x, trunc(day, 'MM') as y from t) as s"
+    assert [tuple(row) for row in run(table, query).collect()] == [(120.7,)]
