@@ -18,8 +18,8 @@ FILES = {
     "job.yaml": YAML,
     "differs.conf": job(env="custom_parameters { a = b }", sink="x = 1"),
     "values.conf": job(source="row.num = ${rows}", sink="log.print.data = ${shown}"),
-    "lacks.conf": job(transform="Copy { }\nTableMerge { }"),
-    "wrong.conf": job(source="row.num = many", transform="Copy { }"),
+    "lacks.conf": job(transform="Embedding { }\nTextChunk { }"),
+    "wrong.conf": job(source="row.num = many", transform="Embedding { }"),
     "broken.conf": "source { sink {",
     "latin.conf": "",
     "package.json": '{"name": "x"}',
@@ -59,14 +59,14 @@ def test_every_job_file_has_its_verdict(folder: Path) -> None:
     }
     assert survey.others == 1
     assert not survey.all_would_run
-    assert survey.missing == [("transform Copy", 2), ("transform TableMerge", 1)]
+    assert survey.missing == [("transform Embedding", 2), ("transform TextChunk", 1)]
 
 
 def test_what_is_missing_is_named_for_each_file(folder: Path) -> None:
     by_path = {each.path: each for each in surveyed(folder).files}
 
     assert by_path["values.conf"].variables == ["rows", "shown"]
-    assert by_path["lacks.conf"].lacks == ["transform Copy", "transform TableMerge"]
+    assert by_path["lacks.conf"].lacks == ["transform Embedding", "transform TextChunk"]
     assert why(by_path["differs.conf"])[0].startswith("10:1: unknown option 'x' of sink Console")
     assert why(by_path["latin.conf"])[0].startswith("can't be read: byte 12 is not UTF-8")
 

@@ -66,7 +66,7 @@ class TextPlaces:
         return FilePlace(line, offset - self._starts[line - 1] + 1)
 
 
-class SqlToken(NamedTuple):
+class StatementToken(NamedTuple):
     kind: str  # "text", "name", "word" or "sign"
     text: str  # without its quotes
     start: int
@@ -142,7 +142,7 @@ def _blank(text: str) -> str:
     return re.sub(r"[^\n]", " ", text)
 
 
-def _tokens(places: TextPlaces) -> Iterator[SqlToken]:
+def _tokens(places: TextPlaces) -> Iterator[StatementToken]:
     for match in _TOKEN.finditer(places.text):
         kind, found = str(match.lastgroup), match[0]
         match kind:
@@ -160,11 +160,11 @@ def _tokens(places: TextPlaces) -> Iterator[SqlToken]:
                 found = found[1:-1].replace('""', '"')
             case _:
                 pass
-        yield SqlToken(kind, found, *match.span())
+        yield StatementToken(kind, found, *match.span())
 
 
-def _statements(places: TextPlaces) -> Iterator[list[SqlToken]]:
-    statement: list[SqlToken] = []
+def _statements(places: TextPlaces) -> Iterator[list[StatementToken]]:
+    statement: list[StatementToken] = []
     for token in _tokens(places):
         if token.is_sign(";"):
             if statement:
@@ -185,7 +185,7 @@ class _SqlReader:
         self._queries: list[PluginBlock] = []
         self._inserted: dict[str, list[tuple[str, FilePlace]]] = {}  # by sink: what it reads
 
-    def declare(self, statement: Sequence[SqlToken]) -> None:
+    def declare(self, statement: Sequence[StatementToken]) -> None:
         """Note the table of a CREATE TABLE. Raises `Problem`."""
         words = StatementCursor(statement, self._places)
         if not words.take("CREATE", "TABLE"):
@@ -211,7 +211,7 @@ class _SqlReader:
         elif not words.take("AS"):
             raise words.problem("WITH ( or AS SELECT comes after the name of a table")
 
-    def _plugin(self, name: SqlToken, words: StatementCursor) -> PluginBlock:
+    def _plugin(self, name: StatementToken, words: StatementCursor) -> PluginBlock:
         place = self._places.at(name.start)
         options = Object(place)
         own: dict[str, tuple[str, FilePlace]] = {}
@@ -235,7 +235,7 @@ class _SqlReader:
             options.put("plugin_output", place, Scalar(place, name.text, name.text))
         return PluginBlock(role, connector, at, options)
 
-    def _value(self, token: SqlToken) -> Node:
+    def _value(self, token: StatementToken) -> Node:
         place = self._places.at(token.start)
         stripped = token.text.strip()
         if stripped[:1] + stripped[-1:] in {"{}", "[]"} and len(stripped) > 1:
@@ -246,7 +246,7 @@ class _SqlReader:
             raise Problem(place, f"this text has {flaw}")
         return scalar(place, text)
 
-    def connect(self, statement: Sequence[SqlToken]) -> None:
+    def connect(self, statement: Sequence[StatementToken]) -> None:
         """Note what an INSERT INTO, or a CREATE TABLE … AS, reads and writes. Raises `Problem`."""
         words = StatementCursor(statement, self._places)
         if words.take("INSERT", "INTO"):
@@ -304,7 +304,7 @@ class _SqlReader:
         options.put("plugin_output", place, Scalar(place, output, output))
         self._queries.append(PluginBlock("transform", "Sql", place, options))
 
-    def _check_readable(self, token: SqlToken) -> None:
+    def _check_readable(self, token: StatementToken) -> None:
         table = self._tables.get(token.text)
         if table is None or table.is_sink:
             # One that is broken may be a source.
@@ -335,15 +335,15 @@ class _SqlReader:
 class StatementCursor:
     """Walks through the tokens of one statement."""
 
-    def __init__(self, tokens: Sequence[SqlToken], places: TextPlaces) -> None:
+    def __init__(self, tokens: Sequence[StatementToken], places: TextPlaces) -> None:
         self._tokens, self._places, self._at = tokens, places, 0
 
     @property
-    def rest(self) -> Sequence[SqlToken]:
+    def rest(self) -> Sequence[StatementToken]:
         return self._tokens[self._at :]
 
     @property
-    def upcoming(self) -> SqlToken | None:
+    def upcoming(self) -> StatementToken | None:
         return self._tokens[self._at] if self._at < len(self._tokens) else None
 
     def take(self, *words: str) -> bool:
@@ -356,7 +356,7 @@ class StatementCursor:
             return True
         return False
 
-    def name(self, what: str) -> SqlToken:
+    def name(self, what: str) -> StatementToken:
         if (token := self.upcoming) is None or not token.is_name:
             raise self.problem(f"{what} comes here")
         self._at += 1
@@ -365,7 +365,7 @@ class StatementCursor:
     def at_sign(self, sign: str) -> bool:
         return (token := self.upcoming) is not None and token.is_sign(sign)
 
-    def skip_brackets(self) -> SqlToken:
+    def skip_brackets(self) -> StatementToken:
         """Go behind the bracket that ends what begins here; returns the one that began it."""
         opening, depth = self._tokens[self._at], 0
         while self._at < len(self._tokens):
@@ -376,7 +376,7 @@ class StatementCursor:
                 return opening
         raise Problem(self._places.at(opening.start), "this '(' is never closed; add ')'")
 
-    def options(self) -> Iterator[tuple[SqlToken, SqlToken]]:
+    def options(self) -> Iterator[tuple[StatementToken, StatementToken]]:
         """The pairs of `(key = value, …)`, each a text or a word."""
         if not self.at_sign("("):
             raise self.problem("'(' comes here")
@@ -395,14 +395,14 @@ class StatementCursor:
                 raise self.problem("',' and another option come here, or ')'")
         self._at += 1
 
-    def _word(self, opening: SqlToken, what: str) -> SqlToken:
+    def _word(self, opening: StatementToken, what: str) -> StatementToken:
         self._check_open(opening)
         if (token := self.upcoming) is None or token.kind == "sign":
             raise self.problem(f"{what} comes here")
         self._at += 1
         return token
 
-    def _check_open(self, opening: SqlToken) -> None:
+    def _check_open(self, opening: StatementToken) -> None:
         if self.upcoming is None:
             text = "this '(' is never closed; add ')' before the ';'"
             raise Problem(self._places.at(opening.start), text)
@@ -434,7 +434,7 @@ def _role(own: dict[str, tuple[str, FilePlace]], table: str, place: FilePlace) -
             raise Problem(at, f"option 'type' of table {table!r} can't be {role!r}; {known}")
 
 
-def _from_table(tokens: Sequence[SqlToken], words: StatementCursor) -> SqlToken:
+def _from_table(tokens: Sequence[StatementToken], words: StatementCursor) -> StatementToken:
     """The table behind the FROM that belongs to the outermost SELECT."""
     depth = 0
     for at, token in enumerate(tokens):
