@@ -45,6 +45,13 @@ DetachedHarness(sys.argv[1], Path(sys.argv[2])).container().start(launch_of())
 """
 
 
+def _mark_of(process: psutil.Process) -> str | None:
+    try:
+        return process.environ().get(MARK)
+    except psutil.Error:  # it has ended meanwhile, or belongs to another user
+        return None
+
+
 class DetachedHarness(ContainerHarness):
     """Processes of this machine that are no Spark."""
 
@@ -76,8 +83,8 @@ class DetachedHarness(ContainerHarness):
         """By the mark that each of them has from its birth on."""
         folder, known = str(self.container().folder(launch)), self._pids(launch)
         return sum(
-            (each.info["environ"] or {}).get(MARK) == folder
-            for each in psutil.process_iter(["environ"])
+            _mark_of(each) == folder
+            for each in psutil.process_iter()
             if each.pid not in known and not is_gone(each.pid)
         )
 
