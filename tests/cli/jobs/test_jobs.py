@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import httpx2
 import pytest
 from typer.testing import CliRunner
 
 from headrace.cli.context import Context
+from headrace.cli.jobs.run_steps import Order, submit
 from headrace.cli.jobs.text import moment
 from headrace.cli.main import app
-from headrace.errors import BadSetting, NotFound, Unauthorized
+from headrace.client.client import Client
+from headrace.errors import BadSetting, NotFound, Refused, Unauthorized
+from headrace.jobfile.reader import read_job
 from tests.cli.machine import Answer, Coordinators, error_body, job_view, pipeline_view
 
 AT = ("--coordinator", "http://dead:1,http://a:1")
@@ -279,3 +283,34 @@ def test_a_missing_token_is_asked_for() -> None:
     body = error_body("Unauthorized", str(Unauthorized()))
     with pytest.raises(Unauthorized, match="HEADRACE_TOKEN"):
         invoke(always(401, body), "workers")
+
+
+@pytest.mark.parametrize(
+    ("typed", "in_file", "restore", "group"),
+    [
+        (None, None, None, "default"),
+        (None, "large", None, "large"),
+        ("small", "large", None, "small"),
+        (None, None, "job", None),
+        (None, "large", "job", "large"),
+    ],
+)
+def test_the_group_of_a_job_is_the_one_that_was_typed_or_that_its_file_names(
+    typed: str | None, in_file: str | None, restore: str | None, group: str | None
+) -> None:
+    env = f"env {{ group = {in_file} }}\n" if in_file else ""
+    plugins = "source { FakeSource { schema { fields { id = int } } } }\nsink { Console { } }"
+    spec = read_job("job.conf", text=env + plugins)
+    bodies: list[dict[str, Any]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        bodies.append(json.loads(request.content))
+        return httpx2.Response(422, json={"error": {"kind": "Refused", "message": "no"}})
+
+    client = Client(["http://one"], transport=httpx2.MockTransport(answer))
+    with pytest.raises(Refused):
+        submit(client, Order(spec, restore, group=typed), print)
+
+    (body,) = (each for each in bodies if "spec" in each)
+    assert body.get("group") == group
+    assert "group" not in body["spec"], "an older coordinator does not know it there"
