@@ -73,10 +73,10 @@ def translate(query: str, *, engine: Engine | None, types_of: TypesOf) -> str:
             return _rewritten(parts, _Walk(_zeta), types_of)
         sides = _Sides(spark=_holds_spark_words(parts))
         read = _rewritten(parts, _Walk(sides.note), types_of)
-        if not sides.clashes:
-            return read
         if sides.zeta and not sides.spark:
             return _rewritten(parts, _Walk(_zeta), types_of)
+        if not sides.clashes:
+            return read
         if sides.spark and not sides.zeta:
             return query
         return _rewritten(parts, _Walk(_agreed), types_of)

@@ -153,6 +153,7 @@ _EXTRACTED: dict[str, str] = {  # that Spark has not
     "MILLISECOND": f"cast({_SECONDS} div 1000 % 1000 as int)",
     "MILLISECONDS": f"cast({_SECONDS} div 1000 as int)",
     "MICROSECONDS": f"cast({_SECONDS} as int)",
+    "DAYOFYEAR": "dayofyear({0})",
     "ISODOW": "(weekday({0}) + 1)",
     "ISOYEAR": "extract(YEAROFWEEK from {0})",
     "CENTURY": "cast((year({0}) - 1) div 100 + 1 as int)",
@@ -173,8 +174,6 @@ def extracted(field: str, value: str, whole: str) -> Meaning:
         )
     if field == "SECOND":
         return clash(lambda: f"second({value})", "SeaTunnel gives whole seconds, Spark fractions")
-    if field in {"DOY", "DAYOFYEAR"}:
-        return same(lambda: f"dayofyear({value})")
     return same(whole=whole)
 
 
