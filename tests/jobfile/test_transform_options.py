@@ -157,12 +157,20 @@ def no_types(query: str) -> dict[int, list[str]]:
         ("select TRIM( BOTH '*' from c ) x from t", "select TRIM( BOTH '*' from c ) x from t"),
         ("select `concat`, t.concat, 'concat(a)' from t", None),
         ("select datediff(DAY, a, b) from t", None),
+        ("select dateadd(DAY, 1, '2020-01-01') from t", None),
+        ("select trunc(), insert(a), is_date(a), translate(a), mod(a) from t", None),
         ("select a from t -- day_of_week(a)", None),
         ("select 1.5, 2, 1e3 from t", None),
     ],
 )
 def test_what_needs_no_types_is_translated_without_spark(query: str, translated: str) -> None:
     assert translate(query, engine=None, types_of=no_types) == (translated or query)
+
+
+@pytest.mark.parametrize("name", ["offset", "limit", "values", "group", "window"])
+def test_a_column_that_is_called_like_a_clause_says_nothing_of_the_engine(name: str) -> None:
+    with pytest.raises(AmbiguousSql, match="DAYNAME has two meanings here"):
+        translate(f"select dayname(a), {name} from t", engine=None, types_of=no_types)
 
 
 def test_a_query_of_parentheses_is_refused() -> None:

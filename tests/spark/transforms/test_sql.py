@@ -153,10 +153,12 @@ def test_the_time_is_that_of_the_epoch(session: SparkSession) -> None:
     ask = (
         "select cast(now() as string), cast(current_timestamp as string), "
         "cast(CURRENT_TIMESTAMP() as string), cast(current_date as string), "
-        "cast(localtimestamp as string), unix_timestamp() from fake limit 1"
+        "cast(localtimestamp as string), unix_timestamp(), CURRENT_TIME from fake limit 1"
     )
     instant = "2023-11-14 22:13:20.123"
-    assert run(session, ask) == [(instant, instant, instant, "2023-11-14", instant, NOW_MS // 1000)]
+    assert run(session, ask) == [
+        (instant, instant, instant, "2023-11-14", instant, NOW_MS // 1000, "22:13:20")
+    ]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.transforms.sql.descriptor import Engine
-from headrace.transforms.sql.functions import RULES, SAME
+from headrace.transforms.sql.functions import RULES, SAME, has_fitting_count
 from headrace.transforms.sql.meanings import (
     CallView,
     Meaning,
@@ -46,12 +46,18 @@ _KEYWORD_TEXT = """
 in and or not when then else case from where select on as exists between like is using by values any
 all some interval table end if cast try_cast extract decimal varchar char explode
 """
-# What a query of SeaTunnel's can't hold.
-_SPARK_TEXT = """
-join group order having limit offset union intersect except minus with over window distinct values
-qualify tablesample pivot unpivot cluster distribute sort
-"""
-_KEYWORDS, _SPARK_WORDS = frozenset(_KEYWORD_TEXT.split()), frozenset(_SPARK_TEXT.split())
+_KEYWORDS = frozenset(_KEYWORD_TEXT.split())
+# What a query of SeaTunnel's can't hold: a word, and the one behind it, if that matters. A column
+# may be called by one of the words alone.
+_SPARK_WORDS = (
+    ("join", ""),
+    ("union", ""),
+    ("intersect", ""),
+    ("having", ""),
+    ("group", "by"),
+    ("order", "by"),
+    ("select", "distinct"),
+)
 _BACKSLASH = "SeaTunnel takes a backslash in a text as it is, and Spark escapes by it"
 _POINT = re.compile(r"\d*\.\d*(?:[eE][+-]?\d+)?")
 
@@ -73,10 +79,10 @@ def translate(query: str, *, engine: Engine | None, types_of: TypesOf) -> str:
             return _rewritten(parts, _Walk(_zeta), types_of)
         sides = _Sides(spark=_holds_spark_words(parts))
         read = _rewritten(parts, _Walk(sides.note), types_of)
-        if not sides.clashes:
-            return read
         if sides.zeta and not sides.spark:
             return _rewritten(parts, _Walk(_zeta), types_of)
+        if not sides.clashes:
+            return read
         if sides.spark and not sides.zeta:
             return query
         return _rewritten(parts, _Walk(_agreed), types_of)
@@ -179,6 +185,8 @@ class _Walk:
                 self.choose(name, whole, Meaning())
             return whole
         stripped = [arg.strip() for arg in args if arg.strip()]
+        if not has_fitting_count(name, len(stripped)):
+            return whole
         words = frozenset(
             part.word for arg in call.args for part in arg if isinstance(part, SqlToken)
         )
@@ -303,5 +311,16 @@ def _divided(
 
 
 def _holds_spark_words(parts: Sequence[SqlPart]) -> bool:
-    words = [token.word for token in flat(parts)]
-    return words.count("select") > 1 or not _SPARK_WORDS.isdisjoint(words)
+    tokens = [token for token in flat(parts) if token.kind != "space"]
+    words = [token.word for token in tokens]
+    pairs = [*zip(tokens, [*tokens[1:], SqlToken("space", "")], strict=True)]
+    return (
+        words.count("select") > 1
+        or words[:1] == ["with"]
+        or any(one.word == "limit" and two.kind == "number" for one, two in pairs)
+        or any(
+            one.word == first and (not second or two.word == second)
+            for one, two in pairs
+            for first, second in _SPARK_WORDS
+        )
+    )

@@ -336,3 +336,31 @@ RULES: dict[str, Callable[[CallView], Meaning]] = {
     "des_decrypt": _refused(_DES),
     **TIME_RULES,
 }
+
+# How many arguments a call has at least and at most, where a rule depends on it. Any other number
+# is left to Spark, which says what is wrong.
+_COUNTS = {
+    "concat": (1, 255),
+    "formatdatetime": (2, 2),
+    "hextoraw": (1, 1),
+    "insert": (4, 4),
+    "is_date": (2, 2),
+    "lpad": (2, 3),
+    "mod": (2, 2),
+    "parsedatetime": (2, 2),
+    "rawtohex": (1, 1),
+    "regexp_like": (2, 3),
+    "regexp_replace": (3, 4),
+    "regexp_substr": (2, 6),
+    "rpad": (2, 3),
+    "split": (2, 3),
+    "translate": (3, 3),
+    "trim_scale": (1, 1),
+    "trunc": (1, 2),
+    "truncate": (1, 2),
+}
+
+
+def has_fitting_count(name: str, count: int) -> bool:
+    least, most = _COUNTS.get(name, (1, 255))
+    return least <= count <= most

@@ -38,10 +38,14 @@ def _unit(view: CallView, at: int, *more: str) -> str:
     return unit
 
 
+def _ends_with_unit(view: CallView) -> bool:
+    """Whether the last argument is a unit in quotes; Spark's stands in front, without quotes."""
+    return (view.literals[-1] or "").upper() in (*_UNITS, "DAYTIME")
+
+
 def _dateadd(view: CallView) -> Meaning:
     if len(view.args) == 3:
-        is_zeta = view.literals[2] is not None
-        return only_zeta(lambda: _added(view)) if is_zeta else only_spark()
+        return only_zeta(lambda: _added(view)) if _ends_with_unit(view) else only_spark()
     if len(view.args) != 2 or not view.is_time(0):
         return only_spark()
     if view.kind(0) == "date":
@@ -68,8 +72,7 @@ def _added(view: CallView) -> str:
 
 def _datediff(view: CallView) -> Meaning:
     if len(view.args) == 3:
-        is_zeta = view.literals[2] is not None
-        return only_zeta(lambda: _between(view)) if is_zeta else only_spark()
+        return only_zeta(lambda: _between(view)) if _ends_with_unit(view) else only_spark()
     if len(view.args) != 2 or not (view.is_time(0) and view.is_time(1)):
         return only_spark()
     return clash(lambda: _between(view), "SeaTunnel gives second - first, Spark first - second")
@@ -153,6 +156,7 @@ _EXTRACTED: dict[str, str] = {  # that Spark has not
     "MILLISECOND": f"cast({_SECONDS} div 1000 % 1000 as int)",
     "MILLISECONDS": f"cast({_SECONDS} div 1000 as int)",
     "MICROSECONDS": f"cast({_SECONDS} as int)",
+    "DAYOFYEAR": "dayofyear({0})",
     "ISODOW": "(weekday({0}) + 1)",
     "ISOYEAR": "extract(YEAROFWEEK from {0})",
     "CENTURY": "cast((year({0}) - 1) div 100 + 1 as int)",
@@ -173,8 +177,6 @@ def extracted(field: str, value: str, whole: str) -> Meaning:
         )
     if field == "SECOND":
         return clash(lambda: f"second({value})", "SeaTunnel gives whole seconds, Spark fractions")
-    if field in {"DOY", "DAYOFYEAR"}:
-        return same(lambda: f"dayofyear({value})")
     return same(whole=whole)
 
 
