@@ -10,7 +10,7 @@ from tests.req_plugin import FULL, PROVED
 from tools.mutation import BadMutation, Change, changed, every_mutation, mutations, read_mutation
 from tools.requirement import not_built, requirement_ids
 
-FAMILIES = {"T": 8, "R": 8, "C": 8, "D": 6, "K": 8, "L": 6, "E": 7, "S": 1, "M": 3}
+FAMILIES = {"T": 8, "R": 8, "C": 8, "D": 6, "K": 8, "L": 6, "E": 8, "S": 1, "M": 3}
 
 
 @pytest.fixture

@@ -34,19 +34,19 @@ def test_all_would_run(folder: Path) -> None:
 
 
 def test_what_keeps_the_others_is_told_and_the_exit_code_is_1(folder: Path) -> None:
-    (folder / "lacks.conf").write_text(RUNS + "transform { Copy { } }\n")
+    (folder / "lacks.conf").write_text(RUNS + "transform { Embedding { } }\n")
     (folder / "values.conf").write_text(RUNS.replace("Console {", "Console { parallelism = ${n}"))
 
     done = CliRunner().invoke(app, ["import", str(folder)], catch_exceptions=False)
 
     assert done.exit_code == 1
     assert "2 of 4 job files would run here" in done.output
-    assert "not built: transform Copy (1 file)" in done.output
+    assert "not built: transform Embedding (1 file)" in done.output
 
     given = ["import", str(folder), "-i", "n=1", "--output", "json"]
     answer = json.loads(CliRunner().invoke(app, given, catch_exceptions=False).output)
     assert answer["counts"]["NEEDS_VALUES"] == 0
-    assert answer["missing"] == [{"what": "transform Copy", "files": 1}]
+    assert answer["missing"] == [{"what": "transform Embedding", "files": 1}]
     (lacking,) = (each for each in answer["files"] if each["verdict"] == "NOT_BUILT")
     assert (lacking["path"], lacking["problems"][0]["line"]) == ("lacks.conf", 3)
 
