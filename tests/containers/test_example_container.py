@@ -18,7 +18,6 @@ from headrace.containers.container import ContainerSetting, Launch, WorkerContai
 from headrace.containers.kinds import installed_kinds
 from headrace.errors import BadSetting, Unavailable
 from tests.cli.machine import is_gone, wait_until
-from tests.containers import docker_stand_in
 from tests.containers.launches import TOKEN, launch_of
 from tests.contracts.container import (
     AwayContract,
@@ -29,6 +28,9 @@ from tests.contracts.container import (
 )
 from tests.example_packages import install
 
+# A program, and no module: it goes by its arguments.
+DOCKER = Path(__file__).with_name("docker_stand_in.py")
+
 
 class DockerHarness(ContainerHarness):
     """The toy of examples/, as it is installed, and a stand-in for Docker."""
@@ -36,7 +38,7 @@ class DockerHarness(ContainerHarness):
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._program = folder / "docker"
-        self._script(f'exec {" ".join(docker_stand_in.SELF)} {folder} "$@"')
+        self._script(f'exec {sys.executable} -I -S {DOCKER} {folder} "$@"')
 
     def container(self) -> WorkerContainer:
         properties = {"image": "headrace:1", "program": str(self._program)}
