@@ -18,7 +18,7 @@ from headrace.cli.local import supervisor
 from headrace.cli.tables import commands as table_commands
 from headrace.client import client
 from headrace.client import groups as group_calls
-from headrace.connectors.files import source as file_source
+from headrace.connectors.files import arrivals as file_source
 from headrace.containers import detached
 from headrace.containers.kubernetes import api as kubernetes_api
 from headrace.containers.kubernetes import manifest

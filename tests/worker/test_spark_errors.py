@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.connectors.files.descriptor import FolderOptions
+from headrace.connectors.files.options import FolderOptions
 from headrace.connectors.files.places import Target
 from headrace.errors import Refused, Unavailable
 from headrace.spark.errors import Cause, chain_text, is_permanent, is_permanent_chain

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headrace.connectors.files.source import (
+from headrace.connectors.files.arrivals import (
     LATE_MAX_MS,
     ROW_BYTES_GUESS,
     SEEN_BYTES_MAX,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from headrace.connectors.files.descriptor import filename_pattern_flaw
+from headrace.connectors.files.options import filename_pattern_flaw
 from headrace.connectors.files.places import FileNames, Places
 from headrace.model.jobs.epoch import EpochAt
 from headrace.plugins.time_patterns import render_time, time_pattern_flaw

@@ -6,7 +6,7 @@ import json
 
 from pydantic import JsonValue
 
-from headrace.connectors.files.source import choose_arrived
+from headrace.connectors.files.arrivals import choose_arrived
 from headrace.protocol.messages import PAYLOAD_BYTES_MAX, EpochPlan, Slice
 from headrace.spark.filesystem import FileInfo
 

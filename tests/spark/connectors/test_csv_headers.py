@@ -42,7 +42,8 @@ def test_a_file_with_its_columns_in_another_order_is_refused_by_name(
     assert refusal(session, headed(tmp_path)) == (
         f"source LocalFile-1: file:{tmp_path}/odd [1]+ä.csv: line 1 has id, city, name; schema has "
         "id, name, city; the columns of csv are read by their place, so give 'schema' the names "
-        "and the order of the file, and read files of another order by a source of their own"
+        "and the order of the file, or set csv_use_header_line = true instead of "
+        "'skip_header_row_number'"
     )
 
 

@@ -11,7 +11,8 @@ import pytest
 from pydantic import JsonValue
 from pyspark.sql import SparkSession
 
-from headrace.connectors.files.source import SEEN_MAX, SETTLE_MS, FileSource
+from headrace.connectors.files.arrivals import SEEN_MAX, SETTLE_MS
+from headrace.connectors.files.source import FileSource
 from headrace.errors import Refused, Unavailable
 from headrace.protocol.messages import Slice
 from tests.fakes import FakeClock

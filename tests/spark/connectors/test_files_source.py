@@ -214,9 +214,15 @@ def test_a_hadoop_file_system_is_listed_in_the_same_way(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"schema": None}, "csv needs the option 'schema'"),
-        ({"skip_header_row_number": 2}, "csv may be 0 or 1"),
         ({"file_format_type": "json", "skip_header_row_number": 1}, "json has no header"),
+        ({"file_format_type": "xml"}, "xml needs the option 'xml_row_tag'"),
+        ({"file_format_type": "orc", "archive_compress_codec": "zip"}, "not read from archives"),
+        ({"file_format_type": "json", "csv_use_header_line": True}, "is for csv"),
+        ({"file_format_type": "json", "null_format": "x"}, "is for csv and text"),
+        ({"row_delimiter": ";"}, "row_delimiter is for json and text"),
+        ({"file_format_type": "parquet", "compress_codec": "lzo"}, "lzo is for csv"),
+        ({"compress_codec": "lzo", "archive_compress_codec": "gz"}, "exclude each other"),
+        ({"field_delimiter": "||", "archive_compress_codec": "zip"}, "one letter"),
     ],
 )
 def test_options_that_can_not_be_met_together_are_refused(

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from headrace.connectors.connector import Sink
 from headrace.connectors.files.commit import FolderTarget
+from headrace.connectors.files.records import RecordForm, records
 from headrace.connectors.files.sink import FileSink
 from headrace.connectors.iceberg.sink import IcebergSink
 from headrace.connectors.jdbc.commit import DatabaseTarget
@@ -20,6 +21,7 @@ from headrace.lake.iceberg.catalogs import TableMissing, load_table, local_path
 from headrace.lake.iceberg.commit_target import IcebergTarget
 from headrace.lake.iceberg.creation import has_namespace, location_to_be
 from tests.contracts.sink import SinkContract, SinkHarness
+from tests.contracts.sink_commits import CommitContract
 from tests.fakes import FakeClock
 from tests.postgresql import PostgreSQL
 from tests.spark.base import Base
@@ -72,12 +74,15 @@ class FilesHarness(SinkHarness):
     target_class = FolderTarget
     has_deadline = False
 
+    extension = "csv"
+
     def __init__(self, session: SparkSession, folder: Path) -> None:
         super().__init__(session)
         self._folder, self._clock = folder, FakeClock(wall_ms=STAGED_AT_MS)
 
     def sink(self, *, drops: bool = False) -> FileSink:
-        options = {"path": str(self._folder), "file_format_type": "csv", **(DROP if drops else {})}
+        form = "excel" if self.extension == "xlsx" else self.extension
+        options = {"path": str(self._folder), "file_format_type": form, **(DROP if drops else {})}
         made = setting("LocalFile", "sink", options, clock=self._clock)
         return FileSink("LocalFile-1", *made)
 
@@ -86,13 +91,27 @@ class FilesHarness(SinkHarness):
         return sorted(int(line.partition(",")[0]) for text in texts for line in text.splitlines())
 
     def staged(self) -> list[str]:
-        return sorted(str(p) for p in (self._folder / "_headrace").rglob("*.csv"))
+        return sorted(str(p) for p in (self._folder / "_headrace").rglob(f"*.{self.extension}"))
 
     def age(self, seconds: float) -> None:
         hidden = self._folder / "_headrace"
         for path in (hidden, *hidden.rglob("*")):
             at_s = STAGED_AT_MS / 1000 - seconds
             os.utime(path, (at_s, at_s))
+
+
+class BooksHarness(FilesHarness):
+    """Files that Python writes in executors, and not Spark."""
+
+    extension = "xlsx"
+
+    def ids(self) -> list[int]:
+        form = RecordForm(format="excel", skip=1)
+        found: list[int] = []
+        for path in self._folder.glob("*.xlsx"):
+            with path.open("rb") as file:
+                found += [int(str(record.cells[0])) for record in records(file, form)]
+        return sorted(found)
 
 
 class PostgreSQLHarness(SinkHarness):
@@ -137,6 +156,14 @@ class TestFiles(SinkContract):
     @pytest.fixture
     def harness(self, session: SparkSession, tmp_path: Path) -> SinkHarness:
         return FilesHarness(session, tmp_path / "target")
+
+
+class TestBooks(CommitContract):
+    """What is staged in another way; the rest is as for every file."""
+
+    @pytest.fixture
+    def harness(self, session: SparkSession, tmp_path: Path) -> SinkHarness:
+        return BooksHarness(session, tmp_path / "target")
 
 
 class TestPostgreSQL(SinkContract):

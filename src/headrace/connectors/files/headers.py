@@ -113,6 +113,26 @@ def mismatched_headers(
     return sorted(mismatched, key=lambda header: header.file)
 
 
+def read_headers(
+    session: SparkSession, paths: Sequence[str], how: HeaderFormat
+) -> dict[str, tuple[str, ...]]:
+    """The header of each file in which any of the names occurs, by the file's path."""
+    to_delimiter = jvm(session).org.apache.spark.sql.catalyst.csv.CSVExprUtils.toDelimiterStr
+    how = replace(how, delimiter=str(to_delimiter(how.delimiter)))
+    codings = line_codings(session, how.encoding)
+    found = {
+        _comparable(header.file): header.names
+        for coding in codings
+        for header in _headers(session, paths, how, coding)
+    }
+    return {path: found[_comparable(path)] for path in paths if _comparable(path) in found}
+
+
+def _comparable(path: str) -> str:
+    """`file:///a` and `file:/a` are one file: Spark writes the first."""
+    return re.sub(r"^file:/+", "file:/", path)
+
+
 def _headers(
     session: SparkSession, paths: Sequence[str], how: HeaderFormat, coding: LineCoding
 ) -> Iterator[Header]:

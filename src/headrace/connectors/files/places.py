@@ -29,7 +29,7 @@ from urllib.parse import quote, urlsplit
 
 from pyspark.sql import SparkSession
 
-from headrace.connectors.files.descriptor import FolderOptions
+from headrace.connectors.files.options import FolderOptions
 from headrace.errors import Refused, Unavailable
 from headrace.model.jobs.epoch import CommitAt
 from headrace.plugins.time_patterns import render_time

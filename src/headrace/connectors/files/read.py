@@ -1,39 +1,39 @@
-"""Read a list of files with Spark as the columns of a schema, and convert rows to text and back.
+"""Read a list of files with Spark as the columns of a schema.
 
-The text form is SeaTunnel's: fields are separated by the delimiter, the parts of a field by \u0002,
-the parts of those by \u0003, and so on; null is empty text. CSV files hold nested values in the
-same way.
+Spark's own readers are used wherever they can be; the rest is read by Python in executors
+(executor_read.py). Columns of csv are read by their place or, with a header line, by their names:
+files are grouped by their headers, and each group is read by Spark with the columns it has.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
-from headrace.connectors.files.headers import UTF8, HeaderFormat, mismatched_headers
+from headrace.connectors.files.executor_read import folder_columns, literal, record_frame
+from headrace.connectors.files.headers import (
+    UTF8,
+    HeaderFormat,
+    mismatched_headers,
+    read_headers,
+)
+from headrace.connectors.files.records import RecordForm, header_places
+from headrace.connectors.files.text_values import TextForm, cast_value, value_of
 from headrace.errors import Refused
 
-SEPARATORS = "\u0001\u0002\u0003\u0004\u0005\u0006\u0007\u0008"
-VALUE_CHARACTERS_SHOWN = 100
-DEPTH_MAX = len(SEPARATORS) - 2  # levels of arrays, maps and rows nested in each other
 CONTENT = "content"  # the only column of text files that are read without a schema
+HEADERS_MAX = 100  # different ones in a slice: each is a reader of its own in Spark's plan
 _LINE = "__headrace_line"
-_PATTERN = re.compile(r"[\\*?\[\]{}]")
 HEADER_NAMES_SHOWN = 30  # in each list of names in an error message
 _TYPES_FROM_PATHS = "spark.sql.sources.partitionColumnTypeInference.enabled"
-
-
-@dataclass(frozen=True, slots=True)
-class TimeFormats:
-    """Formats of parsed dates and times. None: any that Spark knows, e.g. with and without a T."""
-
-    date: str | None = None
-    datetime: str | None = None
+_PYTHON_FORMATS = frozenset({"excel", "xml", "binary"})
+LZOP = "io.airlift.compress.lzo.LzopCodec"  # of a jar that Spark brings along
+_CODECS_SETTING = "io.compression.codecs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,29 +43,61 @@ class ReadAs:
     format: str
     schema: spark.StructType | None  # None: the files' own
     base: str | None  # `k=v` folders below it become columns; None: they do not
+    title: str = "source"  # shown to people
+    archive: str = "none"
     delimiter: str = ","
+    quote: str = '"'
+    escape: str | None = None  # None: a quote is doubled
+    line_end: str | None = None  # None: any of the usual ones
     skip_lines: int = 0
+    by_header: bool = False  # columns of csv are read by their names
     encoding: str = "UTF-8"
-    times: TimeFormats = field(default_factory=TimeFormats)
+    lzo: bool = False  # files that end in .lzo are unpacked
+    sheet: str | None = None
+    row_tag: str = ""
+    attributes: bool = False
+    chunk_bytes: int | None = None
+    text: TextForm = field(default_factory=TextForm)
     # Columns that hold a time of day, each with its format.
     clock_columns: Mapping[str, str] = field(default_factory=dict[str, str])
     columns: Sequence[str] = ()  # empty: all
     hadoop: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
 
+    @property
+    def by_python(self) -> bool:
+        """Whether Spark has no reader for these files."""
+        if self.archive != "none" or self.format in _PYTHON_FORMATS:
+            return True
+        if self.by_header and (self.quote != '"' or self.escape is not None):
+            return True  # headers of such files are not read elsewhere
+        return self.format == "csv" and self.skip_lines > (0 if self.by_header else 1)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.schema.fields) if self.schema else ()
+
 
 def read(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
     session.conf.set(_TYPES_FROM_PATHS, "false")
     _set_charsets(session, how)
+    if how.lzo:
+        how = replace(how, hadoop={**how.hadoop, _CODECS_SETTING: LZOP})
+    frame = _records(session, paths, how) if how.by_python else _by_spark(session, paths, how)
+    return frame.select(*(f"`{name}`" for name in how.columns)) if how.columns else frame
+
+
+def _by_spark(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
     match how.format:
         case "text":
-            frame = _text(session, paths, how)
+            return _text(session, paths, how)
+        case "csv" if how.by_header:
+            return _csv_by_header(session, paths, how)
         case "csv":
-            frame = _csv(session, paths, how)
+            return _csv(session, paths, how, _file_names(paths, how))
         case "json":
-            frame = _json(session, paths, how)
+            return _json(session, paths, how)
         case _:
-            frame = _columnar(session, paths, how)
-    return frame.select(*(f"`{name}`" for name in how.columns)) if how.columns else frame
+            return _columnar(session, paths, how)
 
 
 def check_headers(session: SparkSession, paths: Sequence[str], how: ReadAs) -> None:
@@ -73,23 +105,32 @@ def check_headers(session: SparkSession, paths: Sequence[str], how: ReadAs) -> N
 
     Columns are read by position, so such a file would silently be read wrongly.
     """
-    if how.format != "csv" or how.skip_lines == 0 or how.schema is None:
+    by_place = how.format == "csv" and how.skip_lines == 1 and not how.by_header
+    if not by_place or how.by_python or how.schema is None:
         return
     _set_charsets(session, how)
-    keys = {key.lower() for key in _partition_keys(paths)} if how.base is not None else set[str]()
-    names = [field.name for field in how.schema.fields if field.name.lower() not in keys]
-    header = HeaderFormat(names, how.delimiter, how.encoding, how.hadoop)
-    mismatched = mismatched_headers(session, paths, header)
+    names = _file_names(paths, how)
+    mismatched = mismatched_headers(session, paths, _header_format(names, how))
     if not mismatched:
         return
     first = mismatched[0]
     more = f" (and {len(mismatched) - 1} more files are like it)" if len(mismatched) > 1 else ""
     raise Refused(
         f"{first.file}: line {first.line} has {_shown_names(first.names)}; "
-        f"schema has {_shown_names(names)}{more}; the "
-        "columns of csv are read by their place, so give 'schema' the names and the order of the "
-        "file, and read files of another order by a source of their own"
+        f"schema has {_shown_names(names)}{more}; the columns of csv are read by their place, so "
+        "give 'schema' the names and the order of the file, or set csv_use_header_line = true "
+        "instead of 'skip_header_row_number'"
     )
+
+
+def _file_names(paths: Sequence[str], how: ReadAs) -> list[str]:
+    """The names of the schema that the files hold; the others come from folders."""
+    keys = {key.lower() for key in _partition_keys(paths)} if how.base is not None else set[str]()
+    return [name for name in how.names if name.lower() not in keys]
+
+
+def _header_format(names: Sequence[str], how: ReadAs) -> HeaderFormat:
+    return HeaderFormat(names, how.delimiter, how.encoding, how.hadoop)
 
 
 def _shown_names(names: Sequence[str]) -> str:
@@ -116,60 +157,134 @@ def _load(
     reader = session.read.format(how.format).options(**reader_options)
     if schema is not None:
         reader = reader.schema(schema)
-    # Spark takes paths for glob patterns, so they are escaped. Its option against that reads a file
-    # twice whose name looks like a pattern.
-    return reader.load([_PATTERN.sub(r"\\\g<0>", path) for path in paths])
+    return reader.load([literal(path) for path in paths])
 
 
 def _text(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
     whole = how.skip_lines > 0  # lines alone do not say which of them is a file's first
-    frame = _load(session, paths, how, {"wholetext": "true"} if whole else {})
+    options = {"wholetext": "true"} if whole else {}
+    if how.line_end is not None and not whole:
+        options["lineSep"] = how.line_end
+    frame = _load(session, paths, how, options)
     line = f.col("value")
     if how.encoding.lower() not in UTF8:
         line = f.decode(line.cast("binary"), how.encoding)
     partitions = [name for name in frame.columns if name != "value"]
     if whole:
-        lines = f.slice(f.split(f.regexp_replace(line, "\r?\n$", ""), "\r?\n", -1), 1, 1 << 30)
+        end = "\r?\n" if how.line_end is None else re.escape(how.line_end)
+        lines = f.slice(f.split(f.regexp_replace(line, f"{end}$", ""), end, -1), 1, 1 << 30)
         kept = f.slice(lines, how.skip_lines + 1, 1 << 30)
         frame = frame.select(f.explode(kept).alias(_LINE), *partitions)
     else:
         frame = frame.select(line.alias(_LINE), *partitions)
+    texts = _fields_of(f.col(_LINE), how)
     if how.schema is None:
         return frame.withColumnRenamed(_LINE, CONTENT)
-    fields = f.split(f.col(_LINE), _pattern(how.delimiter), -1)
-    texts = [f.get(fields, f.lit(number)) for number in range(len(how.schema.fields))]
-    return frame.select(*_parsed(texts, how.schema, how), *_folder_columns(partitions, how.schema))
+    columns = _parsed(texts, how.schema, how, f.input_file_name())
+    return frame.select(*columns, *_folder_columns(partitions, how.names))
 
 
-def _csv(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
+def _fields_of(line: Column, how: ReadAs) -> list[Column]:
+    fields = f.split(line, _pattern(how.delimiter), -1)
+    return [f.get(fields, f.lit(number)) for number in range(len(how.names))]
+
+
+def _csv(
+    session: SparkSession, paths: Sequence[str], how: ReadAs, names: Sequence[str]
+) -> DataFrame:
+    """The columns of the schema, of files that have the columns `names` in this order.
+
+    A name that the schema has not is passed over; it need not be unique.
+    """
     assert how.schema is not None
-    names = [field.name for field in how.schema.fields]
-    texts = spark.StructType([spark.StructField(name, spark.StringType()) for name in names])
+    held = {name: f"_c{at}" for at, name in enumerate(names)}
+    texts = spark.StructType(
+        [spark.StructField(f"_c{at}", spark.StringType()) for at in range(len(names))]
+    )
     options = {
         "sep": how.delimiter,
-        "header": str(how.skip_lines == 1).lower(),
+        "header": str(how.by_header or how.skip_lines == 1).lower(),
         "encoding": how.encoding,
-        "escape": '"',
+        "quote": how.quote or "\0",
+        "escape": how.escape or how.quote or "\0",
         "multiLine": "true",  # a quoted value may hold a line end
         "mode": "FAILFAST",
     }
+    if how.text.null is not None:
+        options["nullValue"] = _NO_TEXT  # the text of null is looked for below
+        options["emptyValue"] = ""
     frame = _load(session, paths, how, options, texts)
-    columns = [frame[f"`{name}`"] for name in names]
-    partitions = [name for name in frame.columns if name not in names]
-    return frame.select(
-        *_parsed(columns, how.schema, how), *_folder_columns(partitions, how.schema)
-    )
+    partitions = [name for name in frame.columns if name not in texts.names]
+    # A name of the schema that no file has is the key of a folder.
+    held |= {key: key for name in how.names for key in partitions if key.lower() == name.lower()}
+    by_name = {name.lower(): column for name, column in held.items()}
+    columns = [frame[f"`{by_name[name.lower()]}`"] for name in how.names]
+    parsed = _parsed(columns, how.schema, how, f.input_file_name())
+    return frame.select(*parsed, *_folder_columns(partitions, how.names))
+
+
+_NO_TEXT = "\ufffe\uffff"  # occurs in no text
+
+
+def _csv_by_header(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
+    """Files by their headers; each group is read with the columns that it has."""
+    assert how.schema is not None
+    names = _file_names(paths, how)
+    groups: dict[tuple[str, ...], list[str]] = {}
+    headers = read_headers(session, paths, _header_format(names, how))
+    for path in paths:
+        groups.setdefault(_header_of(path, headers), []).append(path)
+    if len(groups) > HEADERS_MAX:
+        raise Refused(
+            f"these files have {len(groups)} different headers, and at most {HEADERS_MAX} are read "
+            "at once; read fewer of them by a source, with 'file_filter_pattern'"
+        )
+    frames = [
+        _csv(session, group, how, _renamed(group[0], header, how))
+        for header, group in groups.items()
+    ]
+    frame = frames[0]
+    for other in frames[1:]:
+        frame = frame.unionByName(other)
+    return frame
+
+
+def _header_of(path: str, headers: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    header = headers.get(path)
+    if header is None:
+        raise Refused(
+            f"{path}: its first line holds no header with a name of 'schema'; mend 'schema', or "
+            "set csv_use_header_line = false"
+        )
+    return header
+
+
+def _renamed(path: str, header: Sequence[str], how: ReadAs) -> Sequence[str]:
+    """The header with the schema's spelling of its names."""
+    names = _file_names([path], how)
+    places = header_places(header, names)
+    if isinstance(places, str):
+        raise Refused(f"{path}: {places}; mend 'schema', or read this file by another source")
+    spelled = dict(zip(places, names, strict=True))
+    return [spelled.get(at, "") for at in range(len(header))]
 
 
 def _json(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
-    options = {"encoding": how.encoding, "mode": "FAILFAST"}
+    options = {"encoding": how.encoding, **_json_options(how)}
     if how.encoding.lower() not in UTF8:
         options["lineSep"] = "\n"  # Spark can't guess it in other encodings than UTF-8
-    if how.times.date:
-        options["dateFormat"] = how.times.date
-    if how.times.datetime:
-        options |= {"timestampNTZFormat": how.times.datetime, "timestampFormat": how.times.datetime}
+    if how.line_end is not None:
+        options["lineSep"] = how.line_end
     return _load(session, paths, how, options, how.schema)
+
+
+def _json_options(how: ReadAs) -> dict[str, str]:
+    options = {"mode": "FAILFAST"}
+    if how.text.date:
+        options["dateFormat"] = how.text.date
+    if how.text.datetime:
+        options |= {"timestampNTZFormat": how.text.datetime, "timestampFormat": how.text.datetime}
+    return options
 
 
 def _columnar(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
@@ -178,7 +293,7 @@ def _columnar(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataF
     if how.schema is None:
         return frame
     wanted = [_cast(frame, column, how).alias(column.name) for column in how.schema.fields]
-    partitions = _folder_columns(_partition_columns(frame, how), how.schema)
+    partitions = _folder_columns(_partition_columns(frame, how), how.names)
     return frame.select(*wanted, *partitions)
 
 
@@ -190,6 +305,60 @@ def _cast(frame: DataFrame, column: spark.StructField, how: ReadAs) -> Column:
     ):
         return f.date_format(value, "HH:mm:ss")
     return cast_value(value, column.name, source_type, column.dataType)
+
+
+def _records(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
+    """Files that Python reads in executors."""
+    frame = sampled_records(session, paths, how, names=how.names)
+    if how.format == "binary":
+        return frame
+    place = f.concat("file", f.lit(": line "), "line")
+    first = f.get("cells", f.lit(0))
+    if how.schema is None:  # only text does without
+        return frame.select(first.alias(CONTENT), *folder_columns(paths, how.base, ()))
+    folders = folder_columns(paths, how.base, how.names)
+    if how.format == "json":
+        row = f.from_json(first, how.schema, _json_options(how)).alias(_LINE)
+        rows = frame.select(row, *(column for column in folders))
+        return rows.select(f"{_LINE}.*", *(name for name in rows.columns if name != _LINE))
+    if how.format == "text":
+        texts = _fields_of(first, how)
+    else:
+        texts = [f.get("cells", f.lit(number)) for number in range(len(how.names))]
+    return frame.select(*_parsed(texts, how.schema, how, place), *folders)
+
+
+def sampled_records(
+    session: SparkSession,
+    paths: Sequence[str],
+    how: ReadAs,
+    *,
+    names: tuple[str, ...],
+    records_max: int | None = None,
+) -> DataFrame:
+    """The records as texts, with the cells of these names; without names, all that are there.
+
+    With `records_max`, only so many of each file.
+    """
+    form = RecordForm(
+        format=how.format,
+        archive=how.archive,
+        base=how.base,
+        encoding=how.encoding,
+        skip=how.skip_lines,
+        names=names,
+        by_header=how.by_header and bool(names),
+        delimiter=how.delimiter,
+        quote=how.quote,
+        escape=how.escape,
+        line_end=how.line_end,
+        sheet=how.sheet,
+        row_tag=how.row_tag,
+        attributes=how.attributes,
+        chunk_bytes=how.chunk_bytes,
+        records_max=records_max,
+    )
+    return record_frame(session, paths, form, how.hadoop, needed_by=how.title)
 
 
 def _partition_columns(frame: DataFrame, how: ReadAs) -> list[str]:
@@ -206,10 +375,12 @@ def _partition_keys(paths: Sequence[str]) -> set[str]:
     }
 
 
-def _parsed(texts: Sequence[Column], schema: spark.StructType, how: ReadAs) -> list[Column]:
+def _parsed(
+    texts: Sequence[Column], schema: spark.StructType, how: ReadAs, place: Column
+) -> list[Column]:
     parsed: list[Column] = []
     for text, column in zip(texts, schema.fields, strict=True):
-        value = value_of(text, column.name, column.dataType, how.times)
+        value = value_of(text, column.name, column.dataType, how.text, place)
         pattern = how.clock_columns.get(column.name)
         if pattern:
             value = f.date_format(f.to_timestamp(value, pattern), "HH:mm:ss")
@@ -217,9 +388,9 @@ def _parsed(texts: Sequence[Column], schema: spark.StructType, how: ReadAs) -> l
     return parsed
 
 
-def _folder_columns(partitions: Sequence[str], schema: spark.StructType) -> list[str]:
+def _folder_columns(partitions: Sequence[str], names: Sequence[str]) -> list[str]:
     """Columns from folders that the files themselves do not have."""
-    held = {field.name.lower() for field in schema.fields}
+    held = {name.lower() for name in names}
     return [f"`{name}`" for name in partitions if name.lower() not in held]
 
 
@@ -233,149 +404,3 @@ def _pattern(delimiter: str) -> str:
             rf"\{letter}" if letter in r"\|*+?.^$()[]{}" else letter for letter in delimiter
         )
     return delimiter
-
-
-def value_of(column: Column, name: str, data_type: spark.DataType, formats: TimeFormats) -> Column:
-    """As `from_text`, for a whole field: an invalid text fails, naming file and column.
-
-    Only to be used where rows are read: after a shuffle Spark no longer knows a row's file.
-    """
-    parsed = _try_parse(f.when(f.trim(column) != "", column), data_type, formats)
-    if parsed is None:
-        return from_text(column, data_type, formats)
-    return _or_failure(parsed, f.when(f.trim(column) != "", column), name, data_type)
-
-
-def cast_value(
-    column: Column, name: str, source_type: spark.DataType, data_type: spark.DataType
-) -> Column:
-    """A value of a file that knows its types, cast to another type; fails as `value_of` does."""
-    nested = spark.ArrayType, spark.MapType, spark.StructType
-    if source_type == data_type or isinstance(source_type, nested) or isinstance(data_type, nested):
-        return column.cast(data_type)
-    return _or_failure(column.try_cast(data_type), column.cast("string"), name, data_type)
-
-
-def _or_failure(parsed: Column, text: Column, name: str, data_type: spark.DataType) -> Column:
-    """`parsed`; a null that has a text fails the job, naming file, column and value."""
-    message = f.concat(
-        f.input_file_name(),
-        f.lit(f": column '{name}': '"),
-        f.substring(text, 1, VALUE_CHARACTERS_SHOWN),
-        f.lit(f"' is no {data_type.simpleString()}"),
-    )
-    return f.coalesce(parsed, f.when(text.isNotNull(), f.raise_error(message).cast(data_type)))
-
-
-def _try_parse(text: Column, data_type: spark.DataType, formats: TimeFormats) -> Column | None:
-    """Null where the text is invalid; None for types that can't be checked in this way."""
-    match data_type:
-        case spark.ArrayType() | spark.MapType() | spark.StructType() | spark.StringType():
-            return None
-        case spark.DateType() if formats.date:
-            return f.try_to_date(text, formats.date)
-        case spark.TimestampType() | spark.TimestampNTZType() if formats.datetime:
-            return f.try_to_timestamp(text, f.lit(formats.datetime)).cast(data_type)
-        case _:
-            return text.try_cast(data_type)
-
-
-def from_text(
-    column: Column, data_type: spark.DataType, formats: TimeFormats, level: int = 0
-) -> Column:
-    """The value that a text stands for. Spark fails the job when the text is invalid."""
-    outer, inner = SEPARATORS[level + 1], SEPARATORS[level + 2]
-    filled = f.when(f.trim(column) != "", column)
-
-    def value(text: Column, kind: spark.DataType, deeper: int) -> Column:
-        return from_text(text, kind, formats, level + deeper)
-
-    match data_type:
-        case spark.ArrayType():
-            element = data_type.elementType
-            return f.transform(_split(filled, outer), lambda item: value(item, element, 1))
-        case spark.MapType():
-            key, item = data_type.keyType, data_type.valueType
-            pairs = f.transform(_split(filled, outer), lambda pair: _split(pair, inner))
-            return f.map_from_entries(
-                f.transform(
-                    pairs,
-                    lambda pair: f.struct(
-                        value(f.get(pair, f.lit(0)), key, 2), value(f.get(pair, f.lit(1)), item, 2)
-                    ),
-                )
-            )
-        case spark.StructType():
-            parts = _split(filled, outer)
-            fields = [
-                value(f.get(parts, f.lit(number)), field.dataType, 1).alias(field.name)
-                for number, field in enumerate(data_type.fields)
-            ]
-            return f.when(filled.isNotNull(), f.struct(*fields))
-        case spark.StringType():
-            return f.when(column != "", column)
-        case _:
-            return _parse_plain(filled, data_type, formats)
-
-
-def _parse_plain(text: Column, data_type: spark.DataType, formats: TimeFormats) -> Column:
-    match data_type:
-        case spark.DateType() if formats.date:
-            return f.to_date(text, formats.date)
-        case spark.TimestampNTZType() if formats.datetime:
-            return f.to_timestamp_ntz(text, f.lit(formats.datetime))
-        case spark.TimestampType() if formats.datetime:
-            return f.to_timestamp(text, formats.datetime)
-        case _:
-            return text.cast(data_type)
-
-
-def to_text(column: Column, data_type: spark.DataType, level: int = 0) -> Column:
-    """The text of a value, by SeaTunnel's separators; null stays null."""
-    outer, inner = SEPARATORS[level + 1], SEPARATORS[level + 2]
-
-    def text(value: Column, kind: spark.DataType, deeper: int) -> Column:
-        return f.coalesce(to_text(value, kind, level + deeper), f.lit(""))
-
-    match data_type:
-        case spark.ArrayType():
-            element = data_type.elementType
-            return f.array_join(f.transform(column, lambda item: text(item, element, 1)), outer)
-        case spark.MapType():
-            key, value = data_type.keyType, data_type.valueType
-            entries = f.transform(
-                f.map_entries(column),
-                lambda entry: f.concat(
-                    text(entry["key"], key, 2), f.lit(inner), text(entry["value"], value, 2)
-                ),
-            )
-            return f.array_join(entries, outer)
-        case spark.StructType():
-            parts = [text(column[field.name], field.dataType, 1) for field in data_type.fields]
-            return f.when(column.isNotNull(), f.concat_ws(outer, *parts))
-        case _:  # dates and times as Spark writes them: 2026-11-16 01:02:03, and .5 if there is any
-            return column.cast("string")
-
-
-def join(columns: Sequence[Column], delimiter: str) -> Column:
-    return f.concat_ws(delimiter, *(f.coalesce(column, f.lit("")) for column in columns))
-
-
-def too_deep(data_type: spark.DataType, depth: int = 0) -> bool:
-    if depth > DEPTH_MAX:
-        return True
-    match data_type:
-        case spark.ArrayType():
-            return too_deep(data_type.elementType, depth + 1)
-        case spark.MapType():
-            return any(
-                too_deep(inner, depth + 2) for inner in (data_type.keyType, data_type.valueType)
-            )
-        case spark.StructType():
-            return any(too_deep(field.dataType, depth + 1) for field in data_type.fields)
-        case _:
-            return False
-
-
-def _split(column: Column, separator: str) -> Column:
-    return f.split(column, separator, -1)

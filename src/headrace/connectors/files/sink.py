@@ -22,9 +22,11 @@ from headrace.connectors.files.commit import (
     rows_change,
     survey,
 )
-from headrace.connectors.files.descriptor import FileSinkOptions
+from headrace.connectors.files.options import ENCODED
 from headrace.connectors.files.places import FileNames, Places, Target
-from headrace.connectors.files.read import SEPARATORS
+from headrace.connectors.files.read import LZOP
+from headrace.connectors.files.sink_options import FileSinkOptions
+from headrace.connectors.files.text_values import SEPARATORS
 from headrace.connectors.files.write import Layout, stage
 from headrace.errors import Refused
 from headrace.exactly_once.operations import abort, commit, forget, open_target, sweep
@@ -36,13 +38,16 @@ from headrace.spark.errors import one_line
 from headrace.spark.filesystem import FileSystem
 from headrace.spark.jvm_bridge import JAVA_ERRORS
 
-_EXTENSIONS = {"text": "txt", "csv": "csv", "json": "json", "parquet": "parquet", "orc": "orc"}
-_LINES = {"none": "none", "gzip": "gzip"}
+_EXTENSIONS = {"text": "txt", "excel": "xlsx", "binary": ""}
+_LINES = {"none": "none", "gzip": "gzip", "lzo": LZOP}
 # For each format: SeaTunnel's name of a codec, and Spark's.
 _CODECS: Mapping[str, Mapping[str, str]] = {
     "text": _LINES,
     "csv": _LINES,
     "json": _LINES,
+    "xml": {"none": "none", "gzip": "gzip"},
+    "excel": {"none": "none"},
+    "binary": {"none": "none"},
     "parquet": {
         "none": "uncompressed",
         "snappy": "snappy",
@@ -50,9 +55,18 @@ _CODECS: Mapping[str, Mapping[str, str]] = {
         "lz4": "lz4raw",
         "zstd": "zstd",
     },
-    "orc": {"none": "none", "snappy": "snappy", "zlib": "zlib", "lz4": "lz4", "zstd": "zstd"},
+    "orc": {
+        "none": "none",
+        "snappy": "snappy",
+        "zlib": "zlib",
+        "lz4": "lz4",
+        "zstd": "zstd",
+        "lzo": "lzo",
+    },
 }
-_ANY_ENCODING = frozenset({"text", "csv", "json"})
+_SUFFIXES = {"gzip": ".gz", "lzo": ".lzo"}  # behind the extension of a format of lines
+_LOCAL_ONLY = frozenset({"excel", "binary"})
+_DELIMITERS = {"text": SEPARATORS[0], "excel": ";"}
 
 
 class FileSink(Sink):
@@ -67,7 +81,7 @@ class FileSink(Sink):
         self.name = name
         self._options, self._clock, self._files = options, setting.clock, files
         self._target = Target.of(f"sink {name}", options.folder)
-        self._layout = _layout(name, options)
+        self._layout = _layout(self._target, options)
         self.opens = options.save_modes.opens
         if options.partition_by and not options.has_partitions:  # ignored, as in SeaTunnel
             message = "partition_by has no effect while have_partition is false"
@@ -159,55 +173,87 @@ class FileSink(Sink):
 
     def _names(self) -> FileNames:
         options, layout = self._options, self._layout
-        extension = options.extension or _EXTENSIONS[layout.format]
+        extension = options.extension or _EXTENSIONS.get(layout.format, layout.format)
+        is_native = layout.format in {"parquet", "orc"}
+        suffix = "" if is_native else _SUFFIXES.get(options.codec, "")
         return FileNames(
             expression=options.name_expression or "${transactionId}",
             now=datetime.fromtimestamp(self._clock.wall_ms() / 1000, tz=UTC),
             time_format=options.name_time_format,
-            extension="." + extension.lstrip(".") + (".gz" if layout.codec == "gzip" else ""),
+            extension="." + extension.lstrip(".") + suffix,
             partition_keys=layout.partition_by,
             partition_expression=options.partition_expression,
             numbered=not layout.single,
         )
 
 
-def _layout(name: str, options: FileSinkOptions) -> Layout:
+def _layout(target: Target, options: FileSinkOptions) -> Layout:
     form = options.format
-    if form not in _ANY_ENCODING and options.encoding.lower() not in {"utf-8", "utf8"}:
-        raise Refused(f"sink {name}: {form} has no 'encoding'; leave it out")
     layout = Layout(
         format=form,
-        codec=_codec(name, form, options.codec),
-        delimiter=options.delimiter or (SEPARATORS[0] if form == "text" else ","),
+        codec=_codec(target.title, form, options.codec),
+        delimiter=options.delimiter or _DELIMITERS.get(form, ","),
         row_delimiter=options.row_delimiter or "\n",
         header=options.header,
         encoding=options.encoding,
         columns=options.columns,
-        partition_by=_partition_by(name, options),
+        partition_by=_partition_by(target.title, options),
         keep_partition_columns=options.keeps_partition_columns,
         rows_per_file=options.rows_per_file,
         single=options.single_file,
         keep_empty=options.keeps_empty,
+        quote_mode=options.quote_mode,
+        int96=options.int96,
+        sheet=options.sheet_name,
+        sheet_rows_max=options.sheet_rows_max,
+        root_tag=options.root_tag,
+        row_tag=options.row_tag,
+        attributes=options.uses_attributes,
+        title=target.title,
     )
-    if layout.header and form == "text" and layout.partition_by:
-        raise Refused(
-            f"sink {name}: text with partitions has no header yet; set file_format_type = csv, "
-            "or leave 'enable_header_write' out"
-        )
+    flaw = _flaw(target, options, layout)
+    if flaw is not None:
+        raise Refused(f"{target.title}: {flaw}")
     return layout
 
 
-def _codec(name: str, form: str, wanted: str) -> str:
+def _flaw(target: Target, options: FileSinkOptions, layout: Layout) -> str | None:
+    """What can't be met of the options together, or None."""
+    form = options.format
+    if form not in ENCODED and options.encoding.lower() not in {"utf-8", "utf8"}:
+        return f"{form} has no 'encoding'; leave it out"
+    if layout.header and layout.is_lines and layout.partition_by:
+        return (
+            f"{form} with partitions has no header yet; set file_format_type = csv with quotes, "
+            "or leave 'enable_header_write' out"
+        )
+    if form in _LOCAL_ONLY and target.scheme != "file":
+        return f"{form} is written to local folders only, and not to {target.scheme}://"
+    if form == "binary" and (layout.partition_by or layout.columns or options.name_expression):
+        return (
+            "binary files keep their paths; leave 'sink_columns', 'have_partition' and "
+            "'custom_filename' out"
+        )
+    for name, given, of in (
+        ("parquet_avro_write_timestamp_as_int96", options.int96, "parquet"),
+        ("csv_string_quote_mode", options.quote_mode != "MINIMAL", "csv"),
+    ):
+        if given and form != of:
+            return f"{name} is for {of}, and the format is {form}; leave it out"
+    return None
+
+
+def _codec(title: str, form: str, wanted: str) -> str:
     codec = _CODECS[form].get(wanted)
     if codec is None:
         known = ", ".join(_CODECS[form])
-        raise Refused(f"sink {name}: {form} can't be compressed by {wanted!r}; known are {known}")
+        raise Refused(f"{title}: {form} can't be compressed by {wanted!r}; known are {known}")
     return codec
 
 
-def _partition_by(name: str, options: FileSinkOptions) -> Sequence[str]:
+def _partition_by(title: str, options: FileSinkOptions) -> Sequence[str]:
     if not options.has_partitions:
         return ()
     if not options.partition_by:
-        raise Refused(f"sink {name}: have_partition = true needs the option 'partition_by'")
+        raise Refused(f"{title}: have_partition = true needs the option 'partition_by'")
     return options.partition_by

@@ -1,89 +1,59 @@
 """The LocalFile and HdfsFile sources. A slice lists files with their sizes and modification times.
 
 When a file of a slice has changed or vanished since it was planned, the slice can't give the same
-rows again, and reading it is refused (E5). `choose_batch` and `choose_arrived` decide which files
-come next. They are pure: a listing and a position give a choice and the next position.
-
-*Batch* reads what is there, in the order of names; the position is the last name read.
-
-*Streaming* reads what arrives, in the order of (time modified, name). Files do not arrive in that
-order, so the position is a *low mark* and the files that were read above it: a file above the low
-mark that was not read is new. The low mark stays LATE_MAX_MS behind the newest file read, and rises
-faster when more than SEEN_MAX files, or names of more than SEEN_BYTES_MAX, are above it: a position
-never grows beyond that. A file that arrives below the low mark is never read. That there are such
-files is noticed by their number: more lie below the mark than were read there.
-
-However fast the low mark rises, it stays below every file that is not *settled*: a file is read
-SETTLE_MS after it was last written to. So a file that is moved in whole within that time is never
-missed, and one that is still being written is not read in part.
+rows again, and reading it is refused (E5). Which files come next is decided in arrivals.py, and
+which are read at all in filters.py. Where a job gives no columns, those that the first files have
+are recorded with the plan and the position (inference.py).
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, JsonValue
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as spark
 
 from headrace.connectors.columns import spark_schema
 from headrace.connectors.connector import Setting, Source
-from headrace.connectors.files.descriptor import FileSourceOptions
-from headrace.connectors.files.places import Target
-from headrace.connectors.files.read import (
-    CONTENT,
-    SEPARATORS,
-    ReadAs,
-    TimeFormats,
-    check_headers,
-    read,
-    too_deep,
+from headrace.connectors.files.arrivals import (
+    FilesPosition,
+    choose_arrived,
+    choose_batch,
+    settled,
 )
+from headrace.connectors.files.filters import FileFilter, split_glob
+from headrace.connectors.files.inference import INFERRED, Columns, infer_columns, schema_text
+from headrace.connectors.files.places import Target
+from headrace.connectors.files.read import CONTENT, ReadAs, check_headers, read
+from headrace.connectors.files.source_options import FileSourceOptions
+from headrace.connectors.files.text_values import SEPARATORS, TextForm, too_deep
 from headrace.errors import Refused, Unavailable
 from headrace.model.text import legible, storing_flaw
-from headrace.plugins.schema import PlainType, TableSchema
+from headrace.plugins.schema import PlainType, TableSchema, parse_schema
 from headrace.protocol.messages import Slice
 from headrace.spark.errors import one_line
 from headrace.spark.filesystem import FileInfo, FileSystem
 
-SETTLE_MS = 5_000  # without a change, after which a file counts as whole
-LATE_MAX_MS = 3_600_000  # how much older than the newest file read a new one may be
-SEEN_MAX = 1_000  # files that a position holds by name
-SEEN_BYTES_MAX = 100_000  # for these names as JSON, since the store keeps positions
-SLICE_BYTES_MAX = 200_000  # for a slice's names as JSON, since the store keeps plans, too
-MARK_BYTES = 30  # that a file takes in JSON beside its name: time, size and commas
-ROW_BYTES_GUESS = 100  # by which a slice is limited to a number of rows without reading any
-_NEED_SCHEMA = frozenset({"csv", "json"})
 _LINES = frozenset({"text", "csv"})
 _COLUMNAR = frozenset({"parquet", "orc"})
-FileMark = tuple[int, str]  # time modified in ms, and name
-
-
-class FilesPosition(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    name: str = ""  # batch: the last name read
-    low: FileMark = (-1, "")  # streaming: the low mark
-    seen: tuple[FileMark, ...] = ()  # files read above it
-    below: int = 0  # how many files were read at the low mark or below it
-
-
-@dataclass(frozen=True, slots=True)
-class ArrivedFiles:
-    files: Sequence[FileInfo]
-    after: FilesPosition
-    last: bool  # no file comes after these
-    late: int = 0  # at least so many files arrived below the low mark, and are never read
+_DELIMITERS = {"text": SEPARATORS[0], "excel": ";"}
+_BINARY = spark.StructType(
+    [
+        spark.StructField("data", spark.BinaryType()),
+        spark.StructField("relativePath", spark.StringType()),
+        spark.StructField("partIndex", spark.LongType()),
+    ]
+)
 
 
 class _Files(BaseModel):
     """What a slice holds: (path below the root, bytes, time modified in ms) of each file."""
 
     files: tuple[tuple[str, int, int], ...]
+    columns: tuple[dict[str, JsonValue], ...] | None = None  # as in the position
 
 
 class FileSource(Source):
@@ -99,10 +69,14 @@ class FileSource(Source):
         self.bounded = not setting.streaming
         self._files, self._clock, self._log = files, setting.clock, setting.log
         self._late = 0  # late files, as of the last warning
-        self._target = Target.of(f"source {name}", options.folder)
-        self._how = self._read_as(options)
+        root, glob = split_glob(options.folder.path)
+        self._target = Target.of(f"source {name}", replace(options.folder, path=root))
+        self._how = _read_as(self._target, options)
+        self._time_format = options.time_format
+        self._infers = options.schema is None and options.format in INFERRED
+        self._columns: Columns | None = None  # that were found, if the job gives none
         self.takes_conditions = self._how.format in _COLUMNAR
-        self._pattern = re.compile(options.name_pattern) if options.name_pattern else None
+        self._filter = FileFilter(options.filters, glob)
 
     def plan(
         self, session: SparkSession, position: JsonValue, *, rows_max: int | None = None
@@ -122,9 +96,49 @@ class FileSource(Source):
         self._warn_late(choice.late)
         if not choice.files and (before is not None or not self.bounded):
             return None
-        data = _Files(files=tuple((one.path, one.bytes, one.modified_ms) for one in choice.files))
-        after = choice.after.model_dump(mode="json", exclude_defaults=True)
-        return Slice(data=data.model_dump(mode="json"), after=after, last=choice.last)
+        columns = self._found_columns(session, files, listing, before)
+        marks = tuple((one.path, one.bytes, one.modified_ms) for one in choice.files)
+        data = _Files(files=marks, columns=columns).model_dump(mode="json", exclude_none=True)
+        reached = choice.after.model_copy(update={"columns": columns})
+        after = reached.model_dump(mode="json", exclude_defaults=True)
+        return Slice(data=data, after=after, last=choice.last)
+
+    def _found_columns(
+        self,
+        session: SparkSession,
+        files: FileSystem,
+        listing: Sequence[FileInfo],
+        before: FilesPosition | None,
+    ) -> tuple[dict[str, JsonValue], ...] | None:
+        """The columns of all slices: those of the slices before, or what the first files say."""
+        if not self._infers:
+            return None
+        if before is not None and before.columns is not None:
+            self._columns = before.columns
+        names = [info.path for info in sorted(listing, key=lambda info: info.path) if info.bytes]
+        if self._columns is None and names:
+            self._columns = self._infer(session, files, names)
+        return None if self._columns is None else tuple(dict(one) for one in self._columns)
+
+    def _infer(self, session: SparkSession, files: FileSystem, names: Sequence[str]) -> Columns:
+        try:
+            columns = infer_columns(session, *self._paths(session, files, names, self._how))
+        except Refused as refused:
+            raise Refused(f"source {self.name}: {refused}") from refused
+        facts = {"source": self.name, "schema": schema_text(columns)}
+        self._log.info("schema found in the first files", extra=facts)
+        return columns
+
+    def committed(
+        self,
+        session: SparkSession,  # noqa: ARG002
+        position: JsonValue,
+        *,
+        learned: JsonValue,  # noqa: ARG002
+    ) -> None:
+        """Take over the columns that an earlier execution found: they may be needed for no rows."""
+        if self._infers and self._columns is None:
+            self._columns = FilesPosition.model_validate(position).columns
 
     def _missing_error(self, before: FilesPosition | None) -> Refused | Unavailable:
         message = f"source {self.name}: there is no {self._target.root}"
@@ -148,7 +162,7 @@ class FileSource(Source):
             name = (info.path or self._target.root).rpartition("/")[2]
             if name.endswith("._COPYING_"):  # `hdfs dfs -put` is still writing it
                 continue
-            if self._pattern is None or self._pattern.fullmatch(name):
+            if self._filter.accepts(info, files.root):
                 self._check_name(files, info)
                 yield info
 
@@ -163,50 +177,80 @@ class FileSource(Source):
         )
 
     def read(self, session: SparkSession, part: Slice) -> DataFrame:
-        wanted = _Files.model_validate(part.data).files
+        planned = _Files.model_validate(part.data)
+        wanted = planned.files
         with self._target.translating_errors():
             files = self._files or self._target.open(session)
             self._check_unchanged(files, wanted)
-        if not wanted:
-            return self.empty(session)
+        if self._infers and planned.columns is not None:
+            self._columns = planned.columns
         # Spark skips files of 0 bytes; reading the header of an empty .gz file would fail.
-        self._check_headers(session, files, [path for path, size, _ in wanted if size > 0])
-        return self._frame(session, files, [path for path, _, _ in wanted])
+        filled = [path for path, size, _ in wanted if size > 0]
+        if not wanted or (self._how.by_header and not filled):
+            return self.empty(session)
+        how = self._how_found()
+        self._check_headers(session, files, filled, how)
+        names = filled if how.by_header else [path for path, _, _ in wanted]
+        return self._frame(session, files, names, how)
 
     def _check_headers(
-        self, session: SparkSession, files: FileSystem, names: Sequence[str]
+        self, session: SparkSession, files: FileSystem, names: Sequence[str], how: ReadAs
     ) -> None:
         if not names:
             return
         try:
-            check_headers(session, *self._paths(session, files, names))
+            check_headers(session, *self._paths(session, files, names, how))
         except Refused as refused:
             raise Refused(f"source {self.name}: {refused}") from refused
+
+    def _how_found(self) -> ReadAs:
+        """How files are read, with the columns that were found when the job gives none."""
+        if not self._infers or self._columns is None:
+            return self._how
+        block: JsonValue = {"columns": [dict(one) for one in self._columns]}
+        try:
+            table = parse_schema(block)
+        except Refused as refused:
+            raise Refused(
+                f"source {self.name}: the columns found in the files: {refused}"
+            ) from None
+        clocks = _clock_columns(table, self._time_format)
+        return replace(self._how, schema=spark_schema(table), clock_columns=clocks)
 
     def empty(self, session: SparkSession) -> DataFrame:
         """No rows, with the columns of a file that is there: files and folders may add columns."""
         with self._target.translating_errors():
             files = self._files or self._target.open(session)
-            example = next(self._matching_files(files), None)
+            listing = sorted(self._matching_files(files), key=lambda info: info.path)
+        self._found_columns(session, files, listing, None)
+        how = self._how_found()
+        filled = (info for info in listing if info.bytes > 0 or not how.by_header)
+        example = next(filled, None)
         if example is None:
             return self._declared(session)
-        return self._frame(session, files, [example.path]).limit(0)
+        return self._frame(session, files, [example.path], how).limit(0)
 
-    def _frame(self, session: SparkSession, files: FileSystem, names: Sequence[str]) -> DataFrame:
+    def _frame(
+        self, session: SparkSession, files: FileSystem, names: Sequence[str], how: ReadAs
+    ) -> DataFrame:
         try:
-            return read(session, *self._paths(session, files, names))
+            return read(session, *self._paths(session, files, names, how))
         except AnalysisException as error:
             raise Refused(f"source {self.name}: {one_line(error)}") from error
+        except Refused as refused:
+            raise Refused(f"source {self.name}: {refused}") from refused
 
     def _paths(
-        self, session: SparkSession, files: FileSystem, names: Sequence[str]
+        self, session: SparkSession, files: FileSystem, names: Sequence[str], how: ReadAs
     ) -> tuple[Sequence[str], ReadAs]:
         """The full paths of the files, and how they are read."""
         paths = [f"{files.root}/{name}" if name else files.root for name in names]
-        how = replace(self._how, hadoop=self._target.settings(session))
-        if how.base is not None:
-            # A `path` that names a file stands for the folder it is in.
-            root = files.root if names[0] else files.root.rpartition("/")[0]
+        how = replace(how, hadoop=self._target.settings(session))
+        # A `path` that names a file stands for the folder it is in.
+        root = files.root if names[0] else files.root.rpartition("/")[0]
+        if how.format == "binary":
+            how = replace(how, base=root)
+        elif how.base is not None:
             how = replace(how, base=_partition_base(root))
         return paths, how
 
@@ -224,7 +268,7 @@ class FileSource(Source):
             )
 
     def _declared(self, session: SparkSession) -> DataFrame:
-        schema = self._how.schema
+        schema = _BINARY if self._how.format == "binary" else self._how_found().schema
         if schema is None and self._how.format != "text":
             raise Refused(
                 f"source {self.name}: there are no files in {self._target.root} to take columns "
@@ -236,120 +280,44 @@ class FileSource(Source):
             schema = spark.StructType([schema[name] for name in self._how.columns])
         return session.createDataFrame([], schema)  # pyright: ignore[reportUnknownMemberType]
 
-    def _read_as(self, options: FileSourceOptions) -> ReadAs:
-        form, table = options.format, options.schema
-        if table is None and form in _NEED_SCHEMA:
-            raise Refused(f"source {self.name}: {form} needs the option 'schema'")
-        schema = spark_schema(table) if table else None
-        self._check_options(form, schema, options.skip_lines)
-        return ReadAs(
-            format=form,
-            schema=schema,
-            base=self._target.root if options.parses_partitions else None,
-            delimiter=options.delimiter or (SEPARATORS[0] if form == "text" else ","),
-            skip_lines=options.skip_lines,
-            encoding=options.encoding,
-            times=TimeFormats(date=options.date_format, datetime=options.datetime_format),
-            clock_columns=_clock_columns(table, options.time_format),
-            columns=options.columns,
-        )
 
-    def _check_options(self, form: str, schema: spark.StructType | None, skip: int) -> None:
-        if form == "csv" and skip > 1:
-            raise Refused(
-                f"source {self.name}: skip_header_row_number of csv may be 0 or 1, and is {skip}"
-            )
-        if skip and form not in _LINES:
-            raise Refused(
-                f"source {self.name}: {form} has no header; leave 'skip_header_row_number' out"
-            )
-        for column in schema.fields if schema and form in _LINES else ():
-            if too_deep(column.dataType):
-                raise Refused(
-                    f"source {self.name}: column {column.name!r} is nested too deep for {form}"
-                )
-
-
-def choose_batch(
-    listing: Iterable[FileInfo], position: FilesPosition | None, *, rows_max: int | None
-) -> ArrivedFiles:
-    """The next files of a batch."""
-    left = sorted(
-        (info for info in listing if position is None or info.path > position.name),
-        key=lambda info: info.path,
+def _read_as(target: Target, options: FileSourceOptions) -> ReadAs:
+    form, table = options.format, options.schema
+    schema = spark_schema(table) if table else None
+    delimiter = options.delimiter or _DELIMITERS.get(form, ",")
+    how = ReadAs(
+        format=form,
+        schema=schema,
+        base=target.root if options.parses_partitions else None,
+        title=target.title,
+        archive=options.archive,
+        delimiter=delimiter,
+        quote=options.quote,
+        escape=options.escape,
+        line_end=None if options.row_delimiter in {None, "", "\n"} else options.row_delimiter,
+        skip_lines=options.skip_lines,
+        by_header=options.uses_header,
+        encoding=options.encoding,
+        lzo=options.codec == "lzo",
+        sheet=options.sheet_name,
+        row_tag=options.row_tag or "",
+        attributes=options.uses_attributes,
+        chunk_bytes=options.chunk_bytes,
+        text=TextForm(
+            date=options.date_format,
+            datetime=options.datetime_format,
+            null=options.null_format,
+            json_parts=form in {"excel", "xml"},
+            row_separator=delimiter if form == "excel" else None,
+            native_times=form == "excel",
+        ),
+        clock_columns=_clock_columns(table, options.time_format),
+        columns=options.columns,
     )
-    files = _cut(left, rows_max)
-    name = files[-1].path if files else (position.name if position else "")
-    return ArrivedFiles(files, FilesPosition(name=name), last=len(files) == len(left))
-
-
-def choose_arrived(
-    listing: Iterable[FileInfo], position: FilesPosition | None, *, rows_max: int | None
-) -> ArrivedFiles:
-    """The next files of a stream.
-
-    Raises `Refused` when a file was changed after it was read: its rows would come twice.
-    """
-    before = position or FilesPosition()
-    read = {name: modified for modified, name in before.seen}
-    new: list[FileInfo] = []
-    below = 0
-    for info in listing:
-        if (info.modified_ms, info.path) <= before.low:
-            below += 1
-        elif info.path not in read:
-            new.append(info)
-        elif read[info.path] != info.modified_ms:
-            raise Refused(
-                f"{info.path} was changed after it was read; files must be moved in whole: "
-                "give what was added a name of its own"
-            )
-    new.sort(key=lambda info: (info.modified_ms, info.path))
-    files = _cut(new, rows_max)
-    late = max(0, below - before.below)
-    return ArrivedFiles(files, _position_after(before, files), last=False, late=late)
-
-
-def settled(info: FileInfo, *, now_ms: int) -> bool:
-    """Whether nobody has written to the file for SETTLE_MS. One from the future has to wait."""
-    return info.modified_ms <= now_ms - SETTLE_MS
-
-
-def _position_after(before: FilesPosition, files: Sequence[FileInfo]) -> FilesPosition:
-    seen = sorted({*before.seen, *((info.modified_ms, info.path) for info in files)})
-    if not seen:
-        return before
-    low = max(before.low, (seen[-1][0] - LATE_MAX_MS, ""))
-    kept = _fitting(reversed([name for _, name in seen]), SEEN_BYTES_MAX, count_max=SEEN_MAX)
-    if kept < len(seen):
-        low = max(low, seen[-kept - 1])
-    above = tuple(mark for mark in seen if mark > low)
-    return FilesPosition(low=low, seen=above, below=before.below + len(seen) - len(above))
-
-
-def _cut(files: Sequence[FileInfo], rows_max: int | None) -> Sequence[FileInfo]:
-    """The first files, within the limits of a slice; at least one, as none can be read in part."""
-    files = files[: _fitting((info.path for info in files), SLICE_BYTES_MAX)]
-    if rows_max is None:
-        return files
-    total = 0
-    for count, info in enumerate(files):
-        total += info.bytes
-        if count > 0 and total > rows_max * ROW_BYTES_GUESS:
-            return files[:count]
-    return files
-
-
-def _fitting(names: Iterable[str], bytes_max: int, *, count_max: int | None = None) -> int:
-    """How many of the first names fit into the limits; at least one."""
-    total = 0
-    count = 0
-    for name in names:
-        total += len(json.dumps(name)) + MARK_BYTES
-        if count > 0 and (total > bytes_max or count == count_max):
-            break
-        count += 1
-    return count
+    flaw = _flaw(options, how)
+    if flaw is not None:
+        raise Refused(f"{target.title}: {flaw}")
+    return how
 
 
 def _partition_base(root: str) -> str:
@@ -366,3 +334,36 @@ def _clock_columns(table: TableSchema | None, pattern: str | None) -> dict[str, 
         for column in (table.columns if table else ())
         if isinstance(column.type, PlainType) and column.type.name == "time"
     }
+
+
+def _flaw(options: FileSourceOptions, how: ReadAs) -> str | None:
+    """What can't be met of the options together, or None."""
+    form, archive = options.format, options.archive
+    if options.skip_lines and form not in {*_LINES, "excel"}:
+        return f"{form} has no header; leave 'skip_header_row_number' out"
+    if form in _COLUMNAR and archive != "none":
+        return f"{form} is not read from archives; unpack them, or set another format"
+    if form == "xml" and options.row_tag is None:
+        return "xml needs the option 'xml_row_tag', the element that is a row"
+    for name, given, of in (
+        ("csv_use_header_line", options.uses_header, {"csv"}),
+        ("null_format", options.null_format is not None, _LINES),
+        ("row_delimiter", options.row_delimiter not in {None, "", "\n"}, {"text", "json"}),
+        ("compress_codec = lzo", options.codec == "lzo", {"text", "csv", "json", "orc"}),
+    ):
+        if given and form not in of:
+            return (
+                f"{name} is for {' and '.join(sorted(of))}, and the format is {form}; leave it out"
+            )
+    if options.codec == "lzo" and archive != "none":
+        return "compress_codec = lzo and an archive_compress_codec exclude each other"
+    if how.by_python and form == "csv" and len(how.delimiter) > 1 and how.delimiter != "\\t":
+        return "field_delimiter must be one letter, where csv is read from archives or below lines"
+    return _deep_column_flaw(form, how.schema)
+
+
+def _deep_column_flaw(form: str, schema: spark.StructType | None) -> str | None:
+    for column in schema.fields if schema and form in _LINES else ():
+        if too_deep(column.dataType):
+            return f"column {column.name!r} is nested too deep for {form}"
+    return None

@@ -14,8 +14,20 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
 from headrace.connectors.files.commit import FilesHandle, Listing, Move, digest
+from headrace.connectors.files.executor_write import (
+    BookForm,
+    WrittenFile,
+    write_books,
+    write_copies,
+)
 from headrace.connectors.files.places import PARTITION_COLUMN, FileNames, Places
-from headrace.connectors.files.read import join, to_text, too_deep
+from headrace.connectors.files.text_values import (
+    VALUE_CHARACTERS_SHOWN,
+    join,
+    to_parts,
+    to_text,
+    too_deep,
+)
 from headrace.errors import Refused
 from headrace.seams import seam
 from headrace.spark.filesystem import FileSystem
@@ -25,6 +37,10 @@ _LISTING = "_files.json"
 _ROWS = "rows"
 _STAGED = "part-"  # how the names of Spark's files begin
 _UTF8 = frozenset({"utf-8", "utf8"})
+_TEXTS = frozenset({"text", "csv", "xml"})  # formats whose values are written as texts
+_ATTRIBUTE = "\u2063"  # invisible: what Spark knows the columns by that are attributes of xml
+_TIMES_SETTING = "spark.sql.parquet.outputTimestampType"
+_PYTHON_FORMATS = frozenset({"excel", "binary"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +59,20 @@ class Layout:
     rows_per_file: int = 0  # 0: no limit
     single: bool = False
     keep_empty: bool = False
+    quote_mode: str = "MINIMAL"
+    int96: bool = False
+    sheet: str = "Sheet0"
+    sheet_rows_max: int = 1_048_576
+    root_tag: str = "RECORDS"
+    row_tag: str = "RECORD"
+    attributes: bool = False
+    title: str = "sink"  # shown to people
     hadoop: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+    @property
+    def is_lines(self) -> bool:
+        """Whether a row is one text: csv without quotes is no other than text."""
+        return self.format == "text" or (self.format == "csv" and self.quote_mode == "NONE")
 
 
 def stage(
@@ -56,8 +85,13 @@ def stage(
 ) -> FilesHandle:
     """Write the rows of `frame` to the hidden folder of `places`. Nothing becomes visible."""
     seam("before stage")
-    rows = _write(session, frame, f"{files.root}/{places.folder}", layout)
-    moves = _moves(files, places, names, rows=rows, keep_empty=layout.keep_empty)
+    if layout.format in _PYTHON_FORMATS:
+        written = _write_by_python(session, frame, f"{files.root}/{places.folder}", layout)
+        rows = sum(file.rows for file in written)
+        moves = _moves_of(files, places, names, written, is_copy=layout.format == "binary")
+    else:
+        rows = _write(session, frame, f"{files.root}/{places.folder}", layout)
+        moves = _moves(files, places, names, rows=rows, keep_empty=layout.keep_empty)
     data = Listing(rows=rows, moves=moves).encoded()
     listing = f"{places.folder}/{_LISTING}"
     files.sync(move.staged for move in moves)
@@ -98,6 +132,51 @@ def _moves(
     )
 
 
+def _write_by_python(
+    session: SparkSession, frame: DataFrame, folder: str, layout: Layout
+) -> Sequence[WrittenFile]:
+    local = folder.removeprefix("file:")
+    if layout.single:
+        frame = frame.coalesce(1)
+    if layout.format == "binary":
+        return write_copies(session, frame, local, needed_by=layout.title)
+    shaped = _shaped(frame, layout)
+    keys = [PARTITION_COLUMN + str(number) for number in range(len(layout.partition_by))]
+    form = BookForm(
+        folder=local,
+        keys=tuple(keys),
+        columns=tuple(name for name in shaped.columns if name not in keys),
+        rows_max=0 if layout.single else layout.rows_per_file,
+        sheet=layout.sheet,
+        sheet_rows_max=layout.sheet_rows_max,
+        keep_empty=layout.keep_empty,
+    )
+    return write_books(session, shaped, form, needed_by=layout.title)
+
+
+def _moves_of(
+    files: FileSystem,
+    places: Places,
+    names: FileNames,
+    written: Sequence[WrittenFile],
+    *,
+    is_copy: bool,
+) -> tuple[Move, ...]:
+    """The files that tasks answered, with final names; a copy keeps its path below its attempt."""
+    moves: list[Move] = []
+    for number, file in enumerate(sorted(written, key=lambda file: file.path)):
+        final = names.name(places, file.path, number)
+        if is_copy:
+            final = file.path.partition("/")[2]
+            if files.exists(final):
+                raise Refused(
+                    f"{files.root}/{final} is there already, and is not overwritten; move it "
+                    "elsewhere, or set data_save_mode = DROP_DATA"
+                )
+        moves.append(Move(staged=f"{places.folder}/{file.path}", final=final, bytes=file.bytes))
+    return tuple(moves)
+
+
 def _write(session: SparkSession, frame: DataFrame, folder: str, layout: Layout) -> int:
     if layout.encoding.lower() not in _UTF8:
         session.conf.set("spark.sql.legacy.javaCharsets", "true")  # GBK and others
@@ -105,7 +184,10 @@ def _write(session: SparkSession, frame: DataFrame, folder: str, layout: Layout)
         frame = frame.coalesce(1)
     row_count = Observation()
     frame = _shaped(frame, layout).observe(row_count, f.count(f.lit(1)).alias(_ROWS))
-    writer = frame.write.format(layout.format).options(**_options(layout)).mode("errorifexists")
+    if layout.format == "parquet":
+        session.conf.set(_TIMES_SETTING, "INT96" if layout.int96 else "TIMESTAMP_MICROS")
+    form = "text" if layout.is_lines else layout.format
+    writer = frame.write.format(form).options(**_options(layout)).mode("errorifexists")
     if layout.partition_by:
         count = range(len(layout.partition_by))
         writer = writer.partitionBy(*(PARTITION_COLUMN + str(n) for n in count))
@@ -118,8 +200,16 @@ def _options(layout: Layout) -> dict[str, str]:
     if layout.rows_per_file and not layout.single:
         options["maxRecordsPerFile"] = str(layout.rows_per_file)
     match layout.format:
-        case "text":
+        case _ if layout.is_lines:
             options["lineSep"] = layout.row_delimiter
+        case "xml":
+            options |= {
+                "rootTag": layout.root_tag,
+                "rowTag": layout.row_tag,
+                "encoding": layout.encoding,
+                "attributePrefix": _ATTRIBUTE,
+                "declaration": f'version="1.0" encoding="{layout.encoding}"',
+            }
         case "json":
             options |= {
                 "lineSep": layout.row_delimiter,
@@ -135,6 +225,7 @@ def _options(layout: Layout) -> dict[str, str]:
                 "escape": '"',
                 "ignoreLeadingWhiteSpace": "false",
                 "ignoreTrailingWhiteSpace": "false",
+                "quoteAll": str(layout.quote_mode == "ALL").lower(),
             }
         case _:
             pass
@@ -148,12 +239,46 @@ def _shaped(frame: DataFrame, layout: Layout) -> DataFrame:
         frame[f"`{_column_named(frame, key)}`"].alias(f"{PARTITION_COLUMN}{number}")
         for number, key in enumerate(layout.partition_by)
     ]
-    if layout.format not in {"text", "csv"}:
-        return frame.select(*partitions, *(frame[f"`{name}`"] for name in names))
+    if layout.format == "excel":
+        values = [_cell(frame, name, layout) for name in names]
+        return frame.select(*partitions, *values)
+    if layout.format not in _TEXTS:
+        values = [_with_zone(frame, name, layout) for name in names]
+        return frame.select(*partitions, *values)
     texts = [_text(frame, name, layout) for name in names]
-    if layout.format == "csv":
+    if not layout.is_lines:
         return frame.select(*partitions, *texts)
+    if layout.format == "csv":
+        texts = [_unquoted(text, name, layout) for text, name in zip(texts, names, strict=True)]
     return frame.select(*partitions, _lines(texts, names, layout).alias("value"))
+
+
+def _with_zone(frame: DataFrame, name: str, layout: Layout) -> Column:
+    """The column; for INT96 a time without a zone is one in UTC, as Spark writes no other so."""
+    column = frame[f"`{name}`"]
+    if layout.int96 and isinstance(frame.schema[name].dataType, spark.TimestampNTZType):
+        return f.to_utc_timestamp(column.cast("timestamp"), f.current_timezone()).alias(name)
+    return column
+
+
+def _cell(frame: DataFrame, name: str, layout: Layout) -> Column:
+    """A value as a cell of excel takes it: numbers, dates and times are themselves."""
+    column, data_type = frame[f"`{name}`"], frame.schema[name].dataType
+    nested = spark.ArrayType, spark.MapType, spark.StructType
+    if isinstance(data_type, (*nested, spark.BinaryType, spark.TimestampType, spark.NullType)):
+        return to_parts(column, data_type, layout.delimiter).alias(name)
+    return column
+
+
+def _unquoted(text: Column, name: str, layout: Layout) -> Column:
+    """The text, failing where csv would need quotes."""
+    odd = text.contains(layout.delimiter) | text.contains(layout.row_delimiter)
+    message = f.concat(
+        f.lit(f"column '{name}': '"),
+        f.substring(text, 1, VALUE_CHARACTERS_SHOWN),
+        f.lit("' holds a delimiter, and csv_string_quote_mode = NONE; set MINIMAL"),
+    )
+    return f.when(odd, f.raise_error(message).cast("string")).otherwise(text)
 
 
 def _columns(frame: DataFrame, layout: Layout) -> list[str]:
@@ -178,6 +303,9 @@ def _column_named(frame: DataFrame, name: str) -> str:
 
 def _text(frame: DataFrame, name: str, layout: Layout) -> Column:
     data_type: spark.DataType = frame.schema[name].dataType
+    if layout.format == "xml":
+        shown = _ATTRIBUTE + name if layout.attributes else name
+        return to_parts(frame[f"`{name}`"], data_type, None).alias(shown)
     if too_deep(data_type):
         raise Refused(f"column {name!r} is nested too deep for {layout.format}; write json instead")
     return to_text(frame[f"`{name}`"], data_type).alias(name)

@@ -1,0 +1,210 @@
+"""Records of files that Python reads in executors: formats, archives, and what bad ones say."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.connectors.files.records import RecordForm, cell_text, read_records, records
+
+
+def cells(data: bytes, **form: Any) -> list[list[str | None]]:
+    return [list(one.cells) for one in records(io.BytesIO(data), RecordForm(**form))]
+
+
+def read(path: Path, **form: Any) -> list[dict[str, Any]]:
+    arrow: Any = importlib.import_module("pyarrow")
+    numbers = arrow.RecordBatch.from_pylist([{"id": 0}])
+    made = read_records([f"file:{path}"], RecordForm(**form), [numbers])
+    return [row for batch in made for row in batch.to_pylist()]
+
+
+def zipped(files: Mapping[str, bytes]) -> bytes:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return data.getvalue()
+
+
+def tarred(files: Mapping[str, bytes], mode: Any = "w") -> bytes:
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode=mode) as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return data.getvalue()
+
+
+def tarred_and_packed(files: Mapping[str, bytes]) -> bytes:
+    return tarred(files, "w:gz")
+
+
+def book(path: Path, sheets: Mapping[str, list[list[Any]]]) -> Path:
+    made: Any = importlib.import_module("xlsxwriter").Workbook(str(path))
+    for name, rows in sheets.items():
+        sheet = made.add_worksheet(name)
+        for at, row in enumerate(rows):
+            sheet.write_row(at, 0, row)
+    made.close()
+    return path
+
+
+def test_lines_end_as_in_any_text_or_as_was_said() -> None:
+    assert cells(b"a\r\nb\n\nc", format="text") == [["a"], ["b"], [""], ["c"]]
+    assert cells(b"a;b\n;c", format="text", line_end=";") == [["a"], ["b\n"], ["c"]]
+    assert cells(b"{}\n\n[]", format="json") == [["{}"], ["[]"]]
+
+
+def test_lines_at_the_top_are_skipped_and_encodings_decoded() -> None:
+    data = "top\n中文\n".encode("gbk")
+    assert cells(data, format="text", skip=1, encoding="gbk") == [["中文"]]
+    assert cells(b"\xef\xbb\xbfa", format="text") == [["a"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "found"),
+    [
+        ('1,"a, ""b""\nc"\n\n2,d\n', {}, [["1", 'a, "b"\nc'], ["2", "d"]]),
+        ("top\n1\t2\n", {"skip": 1, "delimiter": "\\t"}, [["1", "2"]]),
+        ("'a,b',c\n", {"quote": "'"}, [["a,b", "c"]]),
+        ('"a,b"\n', {"quote": ""}, [['"a', 'b"']]),
+        ('"a\\"b"\n', {"escape": "\\"}, [['a"b']]),
+        ("B,a,c\n1,2,3\n4\n", {"by_header": True, "names": ("a", "b")}, [["2", "1"], [None, "4"]]),
+    ],
+)
+def test_cells_of_csv_are_parted_as_was_said(text: str, form: Any, found: Any) -> None:
+    assert cells(text.encode(), format="csv", **form) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "form", "said"),
+    [
+        ("1,2\n3\n", {"names": ("a", "b")}, "line 2 has 1 values; schema has 2 columns"),
+        ("a,c\n", {"names": ("a", "b"), "by_header": True}, "header has no column 'b': a, c"),
+        ("b,B\n", {"names": ("bB",), "by_header": True}, "has no column 'bB'"),
+        ("A,a\n", {"names": ("a",), "by_header": True}, None),
+        ("A,Aa,a\n", {"names": ("aA",), "by_header": True}, None),
+        ("a,a\n", {"names": ("a",), "by_header": True}, "more than one column 'a': a, a"),
+    ],
+)
+def test_a_header_or_a_row_that_does_not_fit_is_told(
+    tmp_path: Path, text: str, form: Any, said: str | None
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    problems = [row["problem"] for row in read(tmp_path / "a.csv", format="csv", **form)]
+    if said is None:
+        assert problems == []
+    else:
+        assert problems[-1].startswith(f"file:{tmp_path}/a.csv: ")
+        assert said in problems[-1]
+
+
+XML = b"""<?xml version="1.0" encoding="UTF-8"?><!-- a --><t:all xmlns:t="u">
+<row id="1"><a>x</a><b>1</b><b>2</b><row><a>inner</a></row></row><t:row><c><d>y</d></c></t:row>
+</t:all>"""
+
+
+def test_rows_of_xml_are_its_elements_or_their_attributes() -> None:
+    names = ("a", "b", "c", "id")
+    inside = cells(XML, format="xml", row_tag="row", names=names)
+    assert inside == [["x", '["1", "2"]', None, None], [None, None, '{"d": "y"}', None]]
+    attributes = cells(XML, format="xml", row_tag="row", names=("id",), attributes=True)
+    assert attributes == [["1"], [None]]
+    assert cells(b"<all/>", format="xml", row_tag="row") == []
+    large = b"<all>" + b"<row><a>x</a></row>" * 10_000 + b"</all>"
+    assert len(cells(large, format="xml", row_tag="row", names=("a",))) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [(b"<a><b></a>", "it is no XML: mismatched tag: line 1"), (b"<a><b/></a>", "no element <row>")],
+)
+def test_xml_that_is_none_is_told(tmp_path: Path, data: bytes, said: str) -> None:
+    (tmp_path / "a.xml").write_bytes(data)
+    ((row),) = read(tmp_path / "a.xml", format="xml", row_tag="row")
+    assert said in row["problem"]
+
+
+def test_a_sheet_of_excel_is_read_below_its_header(tmp_path: Path) -> None:
+    sheets = {"one": [["id", "w"], [7, "x"], [], [2.5, None, "more"]], "two": [[True]]}
+    data = book(tmp_path / "a.xlsx", sheets).read_bytes()
+    assert cells(data, format="excel", skip=1, names=("id", "w")) == [["7", "x"], ["2.5", None]]
+    assert cells(data, format="excel", sheet="two") == [["true"]]
+    for form, said in (({"sheet": "no"}, "no sheet 'no'; there are one, two"), ({}, None)):
+        (tmp_path / "b.xlsx").write_bytes(data if said else b"none")
+        (row,) = read(tmp_path / "b.xlsx", format="excel", **form)
+        assert (said or "it is no excel file") in row["problem"]
+
+
+def test_numbers_of_excel_are_whole_where_they_are() -> None:
+    assert [cell_text(cell) for cell in (7.0, -0.5, 1e30, "", True)] == [
+        "7",
+        "-0.5",
+        "1e+30",
+        None,
+        "true",
+    ]
+
+
+FILES = {"a.csv": b"1,x\n", "deep/b.csv": b"2,y\n", "__MACOSX/c.csv": b"9,no\n", ".d": b"9,no\n"}
+
+
+@pytest.mark.parametrize(
+    ("archive", "pack"),
+    [("zip", zipped), ("tar", tarred), ("tar_gz", tarred_and_packed)],
+)
+def test_members_of_an_archive_are_read_and_named(
+    tmp_path: Path, archive: str, pack: Callable[[Mapping[str, bytes]], bytes]
+) -> None:
+    path = tmp_path / "k=v" / "in"
+    path.parent.mkdir()
+    path.write_bytes(pack(FILES))
+    found = read(path, format="csv", archive=archive, base=f"file:{tmp_path}")
+    assert [(row["file"], row["cells"], row["folders"]) for row in found] == [
+        (f"file:{path}!a.csv", ["1", "x"], ["v"]),
+        (f"file:{path}!deep/b.csv", ["2", "y"], ["v"]),
+    ]
+
+
+@pytest.mark.parametrize("archive", ["zip", "tar", "tar_gz", "gz"])
+def test_what_is_no_such_archive_is_told_by_its_name(tmp_path: Path, archive: str) -> None:
+    (tmp_path / "a").write_bytes(b"no archive at all")
+    (row,) = read(tmp_path / "a", format="text", archive=archive)
+    assert row["problem"].startswith(f"file:{tmp_path}/a: ")
+
+
+def test_an_archive_that_was_cut_gives_no_rows_without_a_word(tmp_path: Path) -> None:
+    whole = gzip.compress(b"line\n" * 10_000)
+    (tmp_path / "a.gz").write_bytes(whole[: len(whole) // 2])
+    *_, last = read(tmp_path / "a.gz", format="text", archive="gz")
+    assert last["problem"].startswith(f"file:{tmp_path}/a.gz: ")
+
+
+def test_a_file_is_handed_on_in_parts(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "a.bin"
+    path.parent.mkdir()
+    path.write_bytes(bytes(range(10)))
+    base = f"file:{tmp_path}"
+    parts = read(path, format="binary", base=base, chunk_bytes=4)
+    assert [row["data"] for row in parts] == [bytes(range(4)), bytes(range(4, 8)), bytes([8, 9])]
+    assert {row["relativePath"] for row in parts} == {"deep/a.bin"}
+    assert [row["partIndex"] for row in parts] == [0, 1, 2]
+    (whole,) = read(path, format="binary", base=base)
+    assert whole["data"] == path.read_bytes()
+    path.write_bytes(b"")
+    assert [row["data"] for row in read(path, format="binary", base=base, chunk_bytes=4)] == [b""]
+
+
+def test_only_so_many_records_of_each_file_are_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"line\n" * 50)
+    assert len(read(tmp_path / "a", format="text", records_max=3)) == 3
