@@ -359,7 +359,7 @@ catalog.installed()
 heavy = [m for m in sys.modules if m.split(".")[0] in ("pyspark", "py4j", "sqlalchemy")]
 rooms = {m.split(".")[1] for m in sys.modules if m.startswith("headrace.")}
 siblings = [m for m in sys.modules if m.startswith(("headrace.connectors.", "headrace.transforms."))
-            and m.count(".") == 3 and not m.endswith(".descriptor")]
+            and m.count(".") == 3 and not m.endswith((".descriptor", "options"))]
 print(json.dumps([read, heavy, sorted(rooms), siblings]))
 """
 
