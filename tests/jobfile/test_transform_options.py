@@ -110,11 +110,7 @@ def test_a_flaw_is_told_with_its_place(plugin: str, options: dict[str, Any], why
 
 def test_names_of_tables_are_told_to_have_no_effect() -> None:
     told: list[str] = []
-    read_job(
-        "job.json",
-        text=job("TableRename", {"prefix": "x_"}),
-        note=told.append,
-    )
+    read_job("job.json", text=job("TableRename", {"prefix": "x_"}), note=told.append)
     assert any("'prefix' of transform TableRename has no effect yet: rows carry" in t for t in told)
 
 

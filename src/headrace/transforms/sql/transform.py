@@ -90,8 +90,9 @@ class SqlTransform:
                 schemas: translate(
                     self._query,
                     engine=self._engine,
+                    # Some of what gives the time is a word that Spark itself does not know.
                     types_of=lambda text: types_by_number(
-                        self._analyzed(session, text, inputs), "headrace"
+                        self._analyzed(session, fix_now(text, now_ms=0), inputs), "headrace"
                     ),
                 )
             }
