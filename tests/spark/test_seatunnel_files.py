@@ -21,7 +21,6 @@ RUN = (
     f"{LOCAL}/excel/fake_to_local_excel.conf",
     f"{LOCAL}/excel/local_excel_projection_to_assert.conf",
     f"{LOCAL}/excel/local_excel_to_assert.conf",
-    f"{LOCAL}/json/fake_to_local_file_json_save_mode.conf",
     f"{LOCAL}/json/local_file_json_lzo_to_console.conf",
     f"{LOCAL}/json/local_file_json_multi_zip_to_assert.conf",
     f"{LOCAL}/json/local_file_json_to_assert.conf",
