@@ -100,6 +100,6 @@ def test_rows_of_several_inputs_go_together(session: SparkSession) -> None:
 def test_a_transform_that_is_unknown_is_told_with_those_that_are_known() -> None:
     spec = PluginSpec(name="Copy-1", plugin="Copy", options={})
     with pytest.raises(
-        Unavailable, match="no transform 'Copy'; known are FieldMapper, Filter, Sql"
+        Unavailable, match="no transform 'Copy'; known are FieldMapper, Filter, FilterRowKind"
     ):
         make_transform(spec, None, secrets={})
