@@ -69,7 +69,8 @@ class SqlTransform:
         for table, frame in inputs.items():
             frame.createOrReplaceTempView(f"`{table}`" if "." in table else table)
         try:
-            query = fix_now(self._in_spark_sql(session, inputs), now_ms=now_ms)
+            translated = self._in_spark_sql(session, inputs, now_ms=now_ms)
+            query = fix_now(translated, now_ms=now_ms)
             frame = self._analyzed(session, query, inputs)
         except (AnalysisException, ParseException) as error:
             raise self._refused(one_line(error)) from error
@@ -81,7 +82,9 @@ class SqlTransform:
             raise self._refused("the query gives no columns; select at least one")
         return frame
 
-    def _in_spark_sql(self, session: SparkSession, inputs: Mapping[str, DataFrame]) -> str:
+    def _in_spark_sql(
+        self, session: SparkSession, inputs: Mapping[str, DataFrame], *, now_ms: int
+    ) -> str:
         if self._engine is Engine.SPARK:
             return self._query
         schemas = "".join(f"{table} {frame.schema.json()}" for table, frame in inputs.items())
@@ -92,7 +95,8 @@ class SqlTransform:
                     engine=self._engine,
                     # Some of what gives the time is a word that Spark itself does not know.
                     types_of=lambda text: types_by_number(
-                        self._analyzed(session, fix_now(text, now_ms=0), inputs), "headrace"
+                        self._analyzed(session, fix_now(text, now_ms=now_ms), inputs),
+                        "headrace",
                     ),
                 )
             }
