@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -142,3 +143,11 @@ def heard_warnings(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
             product.propagate, product.disabled = True, False
     with caplog.at_level(logging.WARNING):
         yield
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Format log records as pytest does. It hands its handlers to loggers that don't propagate, and
+    those of pyspark, made at the first error of a query, set a formatter of their own for good."""
+    plugin: Any = item.config.pluginmanager.get_plugin("logging-plugin")
+    for handler in (plugin.caplog_handler, plugin.report_handler) if plugin else ():
+        handler.setFormatter(plugin.formatter)

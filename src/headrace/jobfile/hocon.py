@@ -171,10 +171,15 @@ def _read_all(text: str, problems: Problems) -> Document:
 def read_value(text: str, at: FilePlace) -> Node:
     """The value that a text describes, which stands at a place of a file. Raises `Problem`."""
     try:
-        node = read_document(f"v=\n{text}").root.members["v"]
+        document = read_document(f"v=\n{text}")
     except Problem as problem:
         raise Problem(_shifted_place(problem.place, at), problem.text) from None
-    return _shifted(node, at)
+    others = [place for key, place, _ in document.root.walk() if key != "v"]
+    others += [plugin.place for plugin in document.plugins]
+    if others:
+        text = "one value was expected, and another one follows here"
+        raise Problem(_shifted_place(others[0], at), text)
+    return _shifted(document.root.members["v"], at)
 
 
 def _shifted_place(place: FilePlace, at: FilePlace) -> FilePlace:

@@ -416,8 +416,10 @@ class StatementCursor:
         if (token := self.upcoming) is None:
             end = self._places.at(self._tokens[-1].end)
             return Problem(end, f"the statement ends early; {advice}")
+        # A text may be a secret.
         met = self._places.text[token.start : token.end]
-        return Problem(self._places.at(token.start), f"{met!r} was not expected here; {advice}")
+        shown = "this text" if token.kind == "text" else repr(met)
+        return Problem(self._places.at(token.start), f"{shown} was not expected here; {advice}")
 
 
 def _role(own: dict[str, tuple[str, FilePlace]], table: str, place: FilePlace) -> Role:

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from yaml.error import Mark
 
 NODES_MAX = 100_000  # of the tree, those that aliases repeat included
-TAG_CHARS_SHOWN = 80
 MERGE = "<<"
 _ROLE_OF: dict[str, Role] = {role: role for role in ROLES}
 _TEXT_TAG = "tag:yaml.org,2002:str"
@@ -168,8 +167,9 @@ class _TreeBuilder:
     def _alias(self, event: yaml.AliasEvent, place: FilePlace) -> Node:
         anchor = event.anchor
         if anchor not in self._anchors:
-            text = f"*{anchor} names nothing that stands before it, completely; write &{anchor}"
-            raise Problem(place, f"{text} at the value that is to be repeated")
+            # Its name is not shown: it may be a secret without quotes.
+            text = "this alias, *NAME, names nothing that stands before it, completely; write &NAME"
+            raise Problem(place, f"{text} at the value that is to be repeated, or quote the text")
         self._count(self._sizes[anchor], place)
         node = self._anchors[anchor]
         # The copies must not share what later steps change in place.
@@ -179,7 +179,8 @@ class _TreeBuilder:
 
     def _check_tag(self, tag: str | None, place: FilePlace) -> None:
         if tag is not None and tag != "!":
-            text = f"the tag {tag[:TAG_CHARS_SHOWN]!r} is not supported; leave it out"
+            # Nor is a tag shown, for the same reason.
+            text = "a text that begins with '!' is a tag, which is not supported; quote it"
             self._problems.add(Problem(place, text))
 
     def _count(self, nodes: int, place: FilePlace) -> None:
@@ -227,6 +228,8 @@ def _events(text: str) -> Iterator[yaml.Event]:
         raise Problem(place, "a character stands here that YAML does not allow") from None
     except yaml.MarkedYAMLError as error:
         raise _syntax_problem(error) from None
+    except (ValueError, OverflowError):  # of an escape such as "\\U00110000"
+        raise Problem(FilePlace(1, 1), "an escape in a text names no character") from None
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:

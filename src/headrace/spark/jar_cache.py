@@ -280,8 +280,10 @@ class JarCache:
         return self._folder / jar.group / _file_name(jar.coordinates)
 
     def _list_of(self, wanted: Sequence[JarCoordinates]) -> Path:
-        """Where the resolved list of these coordinates is; pins don't change it."""
+        """Where the resolved list of these coordinates is; pins don't change it. It leaves out what
+        Spark ships, so each Spark has lists of its own."""
         asked = sorted(f"{jar.coordinates} {jar.transitive}" for jar in wanted)
+        asked += sorted(shipped_artifacts())
         key = hashlib.sha256("\n".join(asked).encode()).hexdigest()[:HASH_CHARACTERS]
         name = "+".join(jar.artifact for jar in wanted)[:NAME_CHARACTERS_MAX]
         return self._folder / "resolved" / f"{name}-{key}.json"
@@ -353,7 +355,7 @@ def _marker(path: Path) -> Path:
 def _recorded(path: Path) -> str | None:
     """The SHA-256 that was recorded of a jar when it first came; None: it never came."""
     try:
-        return _marker(path).read_text().split()[0]
+        return _marker(path).read_text(errors="replace").split()[0]
     except (FileNotFoundError, IndexError):
         return None
 

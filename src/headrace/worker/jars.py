@@ -61,8 +61,9 @@ def jar_requests(
     settles: bool = False,
 ) -> Sequence[JarRequest]:
     """The jars that plug-ins of these roles need, and the job's own. `settles`: nothing is read
-    any more, and a plug-in whose secrets are gone is left out."""
-    own = tuple(JarCoordinates(each) for each in env.jars)
+    any more, and a plug-in whose secrets are gone is left out, as are the job's own jars: what it
+    left must not wait for a worker that allows them."""
+    own = () if settles else tuple(JarCoordinates(each) for each in env.jars)
     requests = [JarRequest("env.jars", own, own=True)] if own else []
     for role, plugin in chain.from_iterable(map(plugins_by_role, pipelines)):
         if role not in roles:

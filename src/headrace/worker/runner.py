@@ -73,7 +73,6 @@ class Runner:
     def forget(self, execution: Execution) -> Mapping[str, Any] | None:
         """Delete what an ended job left at its targets. An unavailable target delays no other."""
         payload = ForgetPayload.model_validate(execution.assignment.payload)
-        self._provide(execution, payload, payload.pipelines, ("sink",), settles=True)
         failed: dict[str, Exception] = {}
         with task_session(self._spark, execution.id) as session:
             for pipeline in payload.pipelines:
@@ -83,6 +82,8 @@ class Runner:
                         f"forgetting {plugin.name} of pipeline {pipeline.number}"
                     )
                     try:
+                        only = pipeline.model_copy(update={"sinks": (plugin,)})
+                        self._provide(execution, payload, (only,), ("sink",), settles=True)
                         self._forget(execution, session, payload, pipeline.number, plugin)
                     except Exception as error:
                         facts = {"execution": execution.id, "sink": plugin.name}

@@ -65,6 +65,8 @@ CONTROL_SLOTS = 2  # the lane beside the slots, for short control tasks
 _MEMORY = re.compile(r"(?P<number>\d{1,15})(?P<unit>[kmgt]?)b?")
 _UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 BUSY_SYNC_INTERVAL_S = 0.5  # while something runs: progress is shown live
+TAKES_ON_S = 60.0  # a worker that wants to leave when idle still takes tasks for so long,
+HOLDS_BACK_S = 300.0  # then none for so long, and so on until it is idle
 IDLE_SYNC_INTERVAL_S = 3.0  # a heartbeat; new work wakes the loop long before
 WAIT_TIMEOUT_S = 10.0  # of one long poll
 RETRY_PAUSE_S = 0.2  # back-off after a coordinator did not answer: doubled each time
@@ -141,6 +143,7 @@ class SyncLoop:
         self._syncs = 0
         self._registered = False
         self._version = SpokenVersion(spoken or SPOKEN)
+        self._wants_to_leave_s: float | None = None  # since then, by the monotonic clock
         self._turn_until_s = clock.monotonic_s() + (
             TURN_MAX_S if may_replace_earlier_process else 0
         )
@@ -250,10 +253,26 @@ class SyncLoop:
 
     def _free(self) -> dict[Lane, int]:
         used = [execution.assignment.lane for execution in list(self._active.values())]
+        slots = 0 if self._holds_back() else self._me.slots
         return {
-            Lane.SLOT: max(0, self._me.slots - used.count(Lane.SLOT)),
+            Lane.SLOT: max(0, slots - used.count(Lane.SLOT)),
             Lane.CONTROL: max(0, self._me.control_slots - used.count(Lane.CONTROL)),
         }
+
+    def _holds_back(self) -> bool:
+        """Whether no further task is taken, so that this worker becomes idle and can leave.
+
+        Only for a while, time and again: a task that never ends must not keep the slots beside it
+        empty for ever.
+        """
+        if not self._leaves_when_idle():
+            self._wants_to_leave_s = None
+            return False
+        now_s = self._clock.monotonic_s()
+        if self._wants_to_leave_s is None:
+            self._wants_to_leave_s = now_s
+        waited_s = (now_s - self._wants_to_leave_s) % (TAKES_ON_S + HOLDS_BACK_S)
+        return waited_s >= TAKES_ON_S
 
     def _forget_ended(self) -> None:
         for claim in [c for c, execution in self._active.items() if execution.ended.is_set()]:

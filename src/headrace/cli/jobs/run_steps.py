@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import typer
@@ -176,10 +176,18 @@ def _running(cli: Context, order: Order, place: RunPlace) -> AbstractContextMana
         home=place.settings.home,
         slots=slots,
         conf=place.spark_conf,
-        group=order.wanted_group or DEFAULT_GROUP,
         allow_jars=place.allow_jars,
     )
-    return run_here(order, shape, make_client, console, clock)
+    return run_here(_in_own_group(cli, order), shape, make_client, console, clock)
+
+
+def _in_own_group(cli: Context, order: Order) -> Order:
+    """The order, in the group that every worker that is brought up here is in: whoever is brought
+    up next must be able to go on with the job, and knows nothing of its groups."""
+    if order.wanted_group not in {None, DEFAULT_GROUP}:
+        text = f"note: group {order.wanted_group!r} is for coordinators that stay; it runs here"
+        cli.stderr().print(text, highlight=False, markup=False)
+    return replace(order, group=DEFAULT_GROUP)
 
 
 def _check_jars(spec: JobSpec, allowed: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 import typer
 
 from headrace.cli import exits
-from headrace.cli.context import DEFAULT_GROUP, Context
+from headrace.cli.context import Context
 from headrace.cli.exits import Interrupts, StopWanted, interruptible, interrupts
 from headrace.cli.jobs.watch import display
 from headrace.cli.local import up_file
@@ -63,7 +63,6 @@ class MachineShape:
     spark_master: str = "local[*]"
     conf: Mapping[str, str] = field(default_factory=dict[str, str])
     port: int = 0  # 0: a free one
-    group: str = DEFAULT_GROUP  # of its worker
     allow_jars: Sequence[str] = ()  # patterns of jars that jobs may ask for
 
 
@@ -254,7 +253,7 @@ class Machine:
     def _worker_arguments(self) -> list[str]:
         conf = [f"{name}={value}" for name, value in self._shape.conf.items()]
         return [
-            *("worker", "--with-parent", "--coordinator", self.url, "--group", self._shape.group),
+            *("worker", "--with-parent", "--coordinator", self.url),
             *("--slots", str(self._shape.slots), "--spark-master", self._shape.spark_master),
             *("--home", str(self._shape.home)),
             *(part for pair in conf for part in ("--conf", pair)),

@@ -112,6 +112,8 @@ class _Sides:
     def note(self, name: str, whole: str, meaning: Meaning) -> str:  # noqa: ARG002
         if meaning.zeta is None:
             self.spark = True
+        elif meaning.is_sql:
+            return whole
         elif not meaning.in_spark:
             self.zeta = True
             return meaning.zeta()
@@ -126,7 +128,7 @@ def _zeta(_name: str, whole: str, meaning: Meaning) -> str:
 
 def _agreed(name: str, whole: str, meaning: Meaning) -> str:
     """What both engines give."""
-    if meaning.zeta is None or meaning.same:
+    if meaning.zeta is None or meaning.same or meaning.is_sql:
         return whole
     if not meaning.in_spark:
         return meaning.zeta()

@@ -24,6 +24,9 @@ class Meaning:
     differs: str = ""  # what the difference is, for people
     # The value where both agree, and an error where they don't; None: they never do.
     agreed: Callable[[], str] | None = None
+    # Without an engine it is Spark's: SQL that everybody writes, whose two meanings differ by so
+    # little that a job must not fail for it, as a decimal that SeaTunnel rounds up.
+    is_sql: bool = False
 
 
 @dataclass(frozen=True, slots=True)

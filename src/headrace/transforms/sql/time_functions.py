@@ -11,7 +11,6 @@ from headrace.transforms.sql.meanings import (
     Meaning,
     NotExpressible,
     clash,
-    compared,
     only_spark,
     only_zeta,
     same,
@@ -247,11 +246,7 @@ def _to_decimal(view: CallView, name: str) -> Meaning:
         return same(whole=view.whole)
     scale = int(name.rstrip(") ").rpartition(",")[2]) if "," in name else 0
     exact = f"cast(cast({value} as string) as decimal(38, {min(scale + 12, 38)}))"
-    return compared(
-        view,
-        lambda: f"cast(ceil({exact}, {scale}) as {name})",
-        "SeaTunnel rounds up, and Spark to the nearest",
-    )
+    return Meaning(zeta=lambda: f"cast(ceil({exact}, {scale}) as {name})", is_sql=True)
 
 
 _CASTS: dict[str, Callable[[CallView, str], Meaning]] = {
