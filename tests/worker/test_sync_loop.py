@@ -289,3 +289,18 @@ def test_what_fails_under_a_dead_jvm_was_lost_with_it_and_the_worker_takes_nothi
     assert worker.work.started == ["t.1"]
     eventually(lambda: worker.errors)
     worker.errors.clear()
+
+
+def test_a_worker_that_wants_to_leave_takes_no_more_tasks_after_a_while(
+    leader: Leader, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or a line that never ends would keep it from becoming idle."""
+    monkeypatch.setattr(sync_loop, "TAKES_ON_S", 0.0)
+    given(leader, worker, Claim("t", 1))
+    worker.leaves_when_idle = lambda: True
+
+    eventually(lambda: leader.syncs()[-1].free[Lane.SLOT] == 0)
+    assert leader.syncs()[-1].free[Lane.CONTROL] > 0, "what settles and cleans up goes on"
+
+    worker.work.may_end.set()
+    eventually(lambda: worker.sync_loop.left_when_idle)

@@ -137,10 +137,13 @@ def test_a_job_runs_to_its_summary_and_nothing_is_left_running(commands: Command
 
 def test_programs_read_the_whole_job(commands: Commands) -> None:
     job_file = commands.job_file(stand_in.FINISHES)
-    done = commands.start("--output", "json", "run", job_file, "--name", "nightly").ends(0)
+    options = ("--name", "nightly", "--group", "etl")
+    done = commands.start("--output", "json", "run", job_file, *options).ends(0)
 
     view = json.loads(done.out)
     assert (view["name"], view["status"]) == ("nightly", "FINISHED")
+    assert view["group"] == "default", "of which every worker is that is brought up here"
+    assert "note: group 'etl' is for coordinators that stay" in done.err
     assert view["pipelines"][0]["rows_out"] == stand_in.FINISHES
 
 
