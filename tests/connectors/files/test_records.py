@@ -165,6 +165,21 @@ def test_a_sheet_of_excel_is_read_below_its_header(tmp_path: Path) -> None:
         assert (said or "it is no excel file") in row["problem"]
 
 
+def test_a_cell_of_excel_with_an_error_is_told_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.xlsx"
+    made: Any = importlib.import_module("xlsxwriter").Workbook(str(path))
+    made.add_worksheet("one").write_row(0, 0, [1, "#N/A"])  # a text
+    sheet = made.add_worksheet("two")
+    sheet.write_row(0, 0, ["a", "b"])
+    sheet.write_formula(2, 1, "=1/0", None, "#DIV/0!")
+    made.close()
+    assert cells(path.read_bytes(), format="excel", names=("a", "b")) == [["1", "#N/A"]]
+    (row,) = read(path, format="excel", sheet="two", skip=1, names=("a", "b"))
+    assert row["problem"] == f"file:{path}: sheet 'two': cell B3 holds an error; mend it"
+    assert read(path, format="excel", sheet="two", skip=1, names=("a",)) == []
+    assert read(path, format="excel", sheet="two", skip=3, names=("a", "b")) == []
+
+
 def test_numbers_of_excel_are_whole_where_they_are() -> None:
     assert [cell_text(cell) for cell in (7.0, -0.5, 1e30, "", True)] == [
         "7",

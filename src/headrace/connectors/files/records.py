@@ -29,6 +29,8 @@ from typing import IO, Any, BinaryIO, TextIO, cast
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+from headrace.connectors.files.error_cells import error_cell
+
 RECORDS_PER_BATCH_MAX = 1_000
 BATCH_BYTES_MAX = 8_000_000  # of binary chunks in one batch
 CELL_CHARS_MAX = 100_000_000  # of csv: a cell that is longer has lost its closing quote
@@ -388,8 +390,9 @@ def header_places(header: Sequence[str], names: Sequence[str]) -> Sequence[int] 
 
 def _excel(member: IO[bytes], form: RecordForm) -> Iterator[Record]:
     calamine: Any = importlib.import_module("python_calamine")
+    data = io.BytesIO(member.read())
     try:
-        book = calamine.CalamineWorkbook.from_filelike(io.BytesIO(member.read()))
+        book = calamine.CalamineWorkbook.from_filelike(data)
         if form.sheet is not None and form.sheet not in book.sheet_names:
             known = ", ".join(book.sheet_names)
             raise UnreadableFileError(f"it has no sheet {form.sheet!r}; there are {known}")
@@ -400,6 +403,9 @@ def _excel(member: IO[bytes], form: RecordForm) -> Iterator[Record]:
     except calamine.CalamineError as error:
         raise UnreadableFileError(f"it is no excel file: {error}") from error
     width = len(form.names)
+    wrong = error_cell(data, sheet.name, skip=form.skip, width=width)
+    if wrong is not None:
+        raise UnreadableFileError(f"sheet {sheet.name!r}: cell {wrong} holds an error; mend it")
     for number, row in enumerate(rows[form.skip :], start=form.skip + 1):
         cells = [cell_text(cell) for cell in row]
         if any(cell is not None for cell in cells):
