@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import importlib
 import io
@@ -62,7 +63,7 @@ def book(path: Path, sheets: Mapping[str, list[list[Any]]]) -> Path:
 def test_lines_end_as_in_any_text_or_as_was_said() -> None:
     assert cells(b"a\r\nb\n\nc", format="text") == [["a"], ["b"], [""], ["c"]]
     assert cells(b"a;b\n;c", format="text", line_end=";") == [["a"], ["b\n"], ["c"]]
-    assert cells(b"{}\n\n[]", format="json") == [["{}"], ["[]"]]
+    assert cells(b"{}\n \t\n\n[]", format="json") == [["{}"], ["[]"]]
 
 
 def test_lines_at_the_top_are_skipped_and_encodings_decoded() -> None:
@@ -79,7 +80,9 @@ def test_lines_at_the_top_are_skipped_and_encodings_decoded() -> None:
         ("'a,b',c\n", {"quote": "'"}, [["a,b", "c"]]),
         ('"a,b"\n', {"quote": ""}, [['"a', 'b"']]),
         ('"a\\"b"\n', {"escape": "\\"}, [['a"b']]),
-        ("B,a,c\n1,2,3\n4\n", {"by_header": True, "names": ("a", "b")}, [["2", "1"], [None, "4"]]),
+        ("B,a,c\n1,2,3\n", {"by_header": True, "names": ("a", "b")}, [["2", "1"]]),
+        ("a, B\n1,2\n", {"skip": 1, "names": ("a", "b")}, [["1", "2"]]),
+        ("by me\n1,2\n", {"skip": 1, "names": ("a", "b")}, [["1", "2"]]),
     ],
 )
 def test_cells_of_csv_are_parted_as_was_said(text: str, form: Any, found: Any) -> None:
@@ -90,6 +93,10 @@ def test_cells_of_csv_are_parted_as_was_said(text: str, form: Any, found: Any) -
     ("text", "form", "said"),
     [
         ("1,2\n3\n", {"names": ("a", "b")}, "line 2 has 1 values; schema has 2 columns"),
+        ("a,b\n1\n", {"names": ("a",), "by_header": True}, "line 2 has 1 values; the header has 2"),
+        ("a\n1,2\n", {"names": ("a",), "by_header": True}, "line 2 has 2 values; the header has 1"),
+        ('1,"x\n2,y\n', {"names": ("a", "b")}, "line 2: unexpected end of data"),
+        ("b,a\n1,2\n", {"names": ("a", "b"), "skip": 1}, "line 1 has b, a; schema has a, b; the"),
         ("a,c\n", {"names": ("a", "b"), "by_header": True}, "header has no column 'b': a, c"),
         ("b,B\n", {"names": ("bB",), "by_header": True}, "has no column 'bB'"),
         ("A,a\n", {"names": ("a",), "by_header": True}, None),
@@ -125,9 +132,21 @@ def test_rows_of_xml_are_its_elements_or_their_attributes() -> None:
     assert len(cells(large, format="xml", row_tag="row", names=("a",))) == 10_000
 
 
+def test_xml_is_in_the_encoding_that_it_declares_or_that_was_said() -> None:
+    told = '<?xml version="1.0" encoding="ISO-8859-1"?><r><n>caf\xe9</n></r>'.encode("latin-1")
+    row: dict[str, Any] = {"format": "xml", "row_tag": "r", "names": ("n",)}
+    assert cells(told, **row) == [["caf\xe9"]]
+    other = told.replace(b"ISO-8859-1", b"GBK").replace(b"caf\xe9", "\u4e2d".encode("gbk"))
+    assert cells(other, **row, encoding="gbk") == [["\u4e2d"]]
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
-    [(b"<a><b></a>", "it is no XML: mismatched tag: line 1"), (b"<a><b/></a>", "no element <row>")],
+    [
+        (b"<a><b></a>", "it is no XML: mismatched tag: line 1"),
+        (b"<a><b/></a>", "no element <row>"),
+        (b'<?xml version="1.0" encoding="GBK"?><row/>', "name it by the option 'encoding'"),
+    ],
 )
 def test_xml_that_is_none_is_told(tmp_path: Path, data: bytes, said: str) -> None:
     (tmp_path / "a.xml").write_bytes(data)
@@ -144,6 +163,21 @@ def test_a_sheet_of_excel_is_read_below_its_header(tmp_path: Path) -> None:
         (tmp_path / "b.xlsx").write_bytes(data if said else b"none")
         (row,) = read(tmp_path / "b.xlsx", format="excel", **form)
         assert (said or "it is no excel file") in row["problem"]
+
+
+def test_a_cell_of_excel_with_an_error_is_told_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "a.xlsx"
+    made: Any = importlib.import_module("xlsxwriter").Workbook(str(path))
+    made.add_worksheet("one").write_row(0, 0, [1, "#N/A"])  # a text
+    sheet = made.add_worksheet("two")
+    sheet.write_row(0, 0, ["a", "b"])
+    sheet.write_formula(2, 1, "=1/0", None, "#DIV/0!")
+    made.close()
+    assert cells(path.read_bytes(), format="excel", names=("a", "b")) == [["1", "#N/A"]]
+    (row,) = read(path, format="excel", sheet="two", skip=1, names=("a", "b"))
+    assert row["problem"] == f"file:{path}: sheet 'two': cell B3 holds an error; mend it"
+    assert read(path, format="excel", sheet="two", skip=1, names=("a",)) == []
+    assert read(path, format="excel", sheet="two", skip=3, names=("a", "b")) == []
 
 
 def test_numbers_of_excel_are_whole_where_they_are() -> None:
@@ -208,3 +242,33 @@ def test_a_file_is_handed_on_in_parts(tmp_path: Path) -> None:
 def test_only_so_many_records_of_each_file_are_looked_at(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"line\n" * 50)
     assert len(read(tmp_path / "a", format="text", records_max=3)) == 3
+
+
+@pytest.mark.parametrize("archive", ["tar", "tar_gz"])
+@pytest.mark.parametrize("spoil", ["header", "cut", "cut within"])
+def test_a_tar_that_lost_its_rest_is_told(tmp_path: Path, archive: str, spoil: str) -> None:
+    data = bytearray(tarred({"a.csv": b"1,x\n", "b.csv": b"2,y\n"}))
+    if spoil == "header":
+        data[1024 + 150] ^= 0xFF
+    else:
+        del data[1024 if spoil == "cut" else 1124 :]
+    (tmp_path / "a").write_bytes(gzip.compress(data) if archive == "tar_gz" else data)
+    *_, last = read(tmp_path / "a", format="csv", archive=archive)
+    assert "the archive is damaged or cut at byte 1024" in last["problem"]
+
+
+def test_a_file_is_unpacked_by_the_end_of_its_name(tmp_path: Path) -> None:
+    for name, data in (
+        ("a.csv.gz", gzip.compress(b"1,x\n")),
+        ("a.csv.bz2", bz2.compress(b"1,x\n")),
+    ):
+        (tmp_path / name).write_bytes(data)
+        (row,) = read(tmp_path / name, format="csv", names=("a", "b"))
+        assert row["cells"] == ["1", "x"]
+        (as_it_is,) = read(tmp_path / name, format="binary")
+        assert as_it_is["data"] == data
+    for name, said in (("b.lzo", "unpacked only where Spark"), ("b.bz2", "Invalid data stream")):
+        (tmp_path / name).write_bytes(b"no archive at all")
+        (row,) = read(tmp_path / name, format="text")
+        assert row["problem"].startswith(f"file:{tmp_path}/{name}: ")
+        assert said in row["problem"]

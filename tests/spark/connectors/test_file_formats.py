@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import logging
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +204,51 @@ def test_archives_from_elsewhere_are_read_by_spark(
     (tmp_path / "a [1].zip").write_bytes(zipped({"a": b"1,x\n"}))
     made = source(tmp_path, archive_compress_codec="zip")
     assert everything(session, made) == [(1, "x")]
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "text", "options"),
+    [
+        ("csv", "a.zip", b"1\n", {"archive_compress_codec": "zip"}),
+        ("json", "a.zip", b'{"id": 1}\n', {"archive_compress_codec": "zip"}),
+        ("text", "a.zip", b"1\n", {"archive_compress_codec": "zip"}),
+        ("xml", "a.xml", b"<x><r><id>1</id></r></x>", {"xml_row_tag": "r"}),
+    ],
+)
+def test_a_column_of_the_schema_may_be_a_folder(
+    session: SparkSession, tmp_path: Path, form: str, name: str, text: bytes, options: Any
+) -> None:
+    folder = tmp_path / "day=2026-01-02"
+    folder.mkdir()
+    (folder / name).write_bytes(zipped({"a": text}) if name == "a.zip" else text)
+    schema = {"fields": {"day": "date", "id": "int"}}
+    made = source(tmp_path, file_format_type=form, schema=schema, **options)
+    assert everything(session, made) == [(date(2026, 1, 2), 1)]
+
+
+def test_what_is_nested_in_xml_has_its_types_or_fails(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    row = "<x><r><p><n>7</n><f>1.5</f><d>0.10</d></p><l>1</l><l>2</l><m><k>3</k></m></r></x>"
+    put(tmp_path, "a.xml", row)
+    fields = {
+        "p": {"n": "int", "f": "double", "d": "decimal(4, 2)"},
+        "l": "array<int>",
+        "m": "map<string, int>",
+    }
+    options: dict[str, Any] = {"file_format_type": "xml", "xml_row_tag": "r"}
+    made = source(tmp_path, **options, schema={"fields": fields})
+    assert everything(session, made) == [((7, 1.5, Decimal("0.10")), [1, 2], {"k": 3})]
+    for text, said in (
+        ("<n>seven</n>", "CAST_INVALID_INPUT"),
+        ("seven", "'seven' is no struct"),
+        ("<d>x</d>", "Malformed|MALFORMED"),
+    ):
+        put(tmp_path, "a.xml", f"<x><r><p>{text}</p></r></x>")
+        with pytest.raises(Exception, match=said):
+            everything(session, source(tmp_path, **options, schema={"fields": fields}))
+
+
+def test_columns_are_found_in_packed_files(session: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"1,x\n"))
+    assert everything(session, source(tmp_path, schema=None)) == [(1, "x")]

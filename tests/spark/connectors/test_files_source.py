@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.connectors.files.source import FileSource
 from headrace.errors import Refused
-from headrace.spark.filesystem import HadoopFiles
+from headrace.spark.filesystem import HadoopFiles, LocalFiles
 from tests.spark.folder import query
 from tests.spark.lake import some
 from tests.spark.settings import NO_SESSION, setting
@@ -219,7 +220,11 @@ def test_a_hadoop_file_system_is_listed_in_the_same_way(
         ({"file_format_type": "orc", "archive_compress_codec": "zip"}, "not read from archives"),
         ({"file_format_type": "json", "csv_use_header_line": True}, "is for csv"),
         ({"file_format_type": "json", "null_format": "x"}, "is for csv and text"),
-        ({"row_delimiter": ";"}, "row_delimiter is for json and text"),
+        (
+            {"compress_codec": "lzo", "skip_header_row_number": 2},
+            "compress_codec = lzo needs 'schema', and csv without lines to skip",
+        ),
+        ({"compress_codec": "lzo", "schema": None}, "compress_codec = lzo needs 'schema'"),
         ({"file_format_type": "parquet", "compress_codec": "lzo"}, "lzo is for csv"),
         ({"compress_codec": "lzo", "archive_compress_codec": "gz"}, "exclude each other"),
         ({"field_delimiter": "||", "archive_compress_codec": "zip"}, "one letter"),
@@ -252,3 +257,57 @@ def test_a_file_whose_name_is_not_utf_8_is_told_with_the_way_out(
     assert said.encode(), "it can be sent and shown"
     left_out = source(tmp_path, streaming=streaming, file_filter_pattern="a.*")
     assert everything(session, left_out) == [(1, "x")]
+
+
+def test_a_path_that_is_there_as_it_stands_is_no_glob(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    """The names in a position are those below it: as a glob, every file would be read again."""
+    put(tmp_path, "a*b/x.csv", "1,x\n")
+    put(tmp_path, "aab/y.csv", "2,y\n")
+    planned = some(source(tmp_path / "a*b").plan(session, None))
+    assert [name for name, _, _ in planned.data["files"]] == ["x.csv"]  # type: ignore[index]
+    globbed = some(source(tmp_path / "a?b").plan(session, None))
+    names = [name for name, _, _ in globbed.data["files"]]  # type: ignore[index]
+    assert names == ["a*b/x.csv", "aab/y.csv"]
+
+
+def test_a_glob_walks_only_what_may_fit(session: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, "in1/x.csv", "1,x\n")
+    put(tmp_path, "other/y.csv", "2,y\n")
+    made = source(tmp_path / "in*")
+    with patch.object(LocalFiles, "files", autospec=True, side_effect=LocalFiles.files) as walked:
+        assert everything(session, made) == [(1, "x")]
+    assert {call.args[1] for call in walked.call_args_list} == {"in1"}
+
+
+def test_a_glob_that_means_nothing_is_refused(session: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(Refused, match=r"'path' is no glob: bad character range z-a"):
+        source(tmp_path / "[z-a]*").plan(session, None)
+
+
+@pytest.mark.parametrize("line_end", ["\r\n", "\r", ";"])
+def test_line_ends_that_do_nothing_are_let_pass(
+    session: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, line_end: str
+) -> None:
+    put(tmp_path, "a.csv", "1,x\n2,y\n")
+    made = source(tmp_path, row_delimiter=line_end)
+    assert everything(session, made) == [(1, "x"), (2, "y")]
+    warned = "row_delimiter is for text and json, and does nothing" in caplog.messages
+    assert warned == (line_end == ";")
+
+
+def test_a_usual_line_end_stands_for_all_of_them(session: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path, "a.txt", "top\n1;x\n2;y\n")
+    options: dict[str, Any] = {"file_format_type": "text", "field_delimiter": ";"}
+    made = source(tmp_path, **options, row_delimiter="\r\n", skip_header_row_number=1)
+    assert everything(session, made) == [(1, "x"), (2, "y")]
+
+
+def test_a_file_that_is_no_json_is_refused_when_columns_are_looked_for(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    put(tmp_path, "a.json", "{no json\n")
+    made = source(tmp_path, file_format_type="json", schema=None)
+    with pytest.raises(Refused, match="source LocalFile-1: "):
+        made.plan(session, None)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from headrace.connectors.files.source_options import FileFilterOptions
 from headrace.spark.filesystem import FileInfo
 
 _WILD_CARDS = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
 _PIECES = re.compile(
-    r"\*\*/|\*\*|\*|\?|(?P<letters>\[[!^]?[^\]/]+\])|(?P<choice>\{[^{}]*\})|(?P<plain>.)"
+    r"\*\*/|\*\*|\*|\?|(?P<letters>\[[!^]?[^\]/]+\])|(?P<choice>\{[^{}]*\})|(?P<plain>.)",
+    re.DOTALL,  # a name may hold a line end
 )
 _WILD = re.compile(r"[*?]")  # what makes a path a glob; brackets and braces alone do not
 
@@ -28,8 +28,7 @@ class FileFilter:
 
     def accepts(self, info: FileInfo, root: str) -> bool:
         """`root` is the URI that the path of `info` is relative to; a file itself has no path."""
-        whole = f"{root}/{info.path}" if info.path else root
-        path = urlsplit(whole).path if "://" in whole else whole.removeprefix("file:")
+        path = _path_of(joined(root, info.path))
         return (
             self._fits_glob(info.path)
             and self._fits_name(path)
@@ -37,10 +36,18 @@ class FileFilter:
             and self._fits_partitions(path)
         )
 
+    def may_hold(self, name: str) -> bool:
+        """Whether a file or folder directly below the root may be, or hold, one to read."""
+        first = (self.glob or "**").partition("/")[0]
+        if "**" in first or "{" in first:  # may stand for several folders
+            return True
+        return re.fullmatch(glob_pattern(first), name, re.DOTALL) is not None
+
     def _fits_glob(self, path: str) -> bool:
         below = path
         if self.glob is not None:
-            found = re.fullmatch(f"(?:{glob_pattern(self.glob)})(?P<below>/.*)?", path)
+            pattern = f"(?:{glob_pattern(self.glob)})(?P<below>/.*)?"
+            found = re.fullmatch(pattern, path, re.DOTALL)
             if found is None:
                 return False
             below = (found["below"] or "").removeprefix("/")
@@ -63,6 +70,26 @@ class FileFilter:
         wanted = self.options.partitions
         folder = path.rpartition("/")[0] + "/"
         return not wanted or any(f"/{one.strip('/')}/" in folder for one in wanted)
+
+
+def joined(root: str, path: str) -> str:
+    """The URI of a path below a root, which may be the root of the file system itself."""
+    return f"{root.rstrip('/')}/{path}" if path else root
+
+
+def _path_of(uri: str) -> str:
+    """Without scheme and host. `#` and `?` are parts of a name: a URI here is not encoded."""
+    _, has_host, rest = uri.partition("://")
+    return "/" + rest.partition("/")[2] if has_host else uri.removeprefix("file:")
+
+
+def glob_flaw(glob: str) -> str | None:
+    """Why a glob means nothing, or None."""
+    try:
+        re.compile(glob_pattern(glob))
+    except re.error as error:
+        return f"'path' is no glob: {error} in {glob!r}; mend it"
+    return None
 
 
 def split_glob(path: str) -> tuple[str, str | None]:

@@ -25,6 +25,7 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
+from headrace.connectors.files.records import is_mismatched
 from headrace.spark.jvm_bridge import gateway, jvm
 
 FILES_PER_TASK_MAX = 100
@@ -108,7 +109,7 @@ def mismatched_headers(
         header
         for coding in line_codings(session, how.encoding)
         for header in _headers(session, paths, how, coding)
-        if _is_mismatched(header.names, how.names)
+        if is_mismatched(header.names, how.names)
     ]
     return sorted(mismatched, key=lambda header: header.file)
 
@@ -228,13 +229,6 @@ def _cells(text: str, delimiter: str, *, is_shortened: bool) -> tuple[list[str],
             return cells, True
         place = match.end()
     return cells, False
-
-
-def _is_mismatched(header_names: Sequence[str], schema_names: Sequence[str]) -> bool:
-    cells = [cell.lower() for cell in header_names]
-    names = [name.strip().lower() for name in schema_names]
-    is_header = len(set(cells) & set(names)) * 2 >= len(names)
-    return is_header and cells[: len(names)] != names
 
 
 def line_codings(session: SparkSession, encoding: str) -> Sequence[LineCoding]:

@@ -22,7 +22,7 @@ from headrace.connectors.files.headers import (
     mismatched_headers,
     read_headers,
 )
-from headrace.connectors.files.records import RecordForm, header_places
+from headrace.connectors.files.records import RecordForm, folder_pairs, header_places
 from headrace.connectors.files.text_values import TextForm, cast_value, value_of
 from headrace.errors import Refused
 
@@ -171,8 +171,9 @@ def _text(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame
         line = f.decode(line.cast("binary"), how.encoding)
     partitions = [name for name in frame.columns if name != "value"]
     if whole:
-        end = "\r?\n" if how.line_end is None else re.escape(how.line_end)
-        lines = f.slice(f.split(f.regexp_replace(line, f"{end}$", ""), end, -1), 1, 1 << 30)
+        end = "\r\n|\r|\n" if how.line_end is None else re.escape(how.line_end)
+        text = f.regexp_replace(line, rf"(?:{end})\z", "")
+        lines = f.slice(f.split(text, end, -1), 1, 1 << 30)
         kept = f.slice(lines, how.skip_lines + 1, 1 << 30)
         frame = frame.select(f.explode(kept).alias(_LINE), *partitions)
     else:
@@ -309,23 +310,37 @@ def _cast(frame: DataFrame, column: spark.StructField, how: ReadAs) -> Column:
 
 def _records(session: SparkSession, paths: Sequence[str], how: ReadAs) -> DataFrame:
     """Files that Python reads in executors."""
-    frame = sampled_records(session, paths, how, names=how.names)
+    keys = [key.lower() for key, _ in folder_pairs(paths[0], how.base)]
+    held = tuple(name for name in how.names if name.lower() not in keys)
+    frame = sampled_records(session, paths, how, names=held)
     if how.format == "binary":
         return frame
     place = f.concat("file", f.lit(": line "), "line")
     first = f.get("cells", f.lit(0))
-    if how.schema is None:  # only text does without
-        return frame.select(first.alias(CONTENT), *folder_columns(paths, how.base, ()))
     folders = folder_columns(paths, how.base, how.names)
+    if how.schema is None:  # only text does without
+        return frame.select(first.alias(CONTENT), *folders)
+    texts = _fields_of(first, how) if how.format == "text" else None
+    by_name = {
+        name: texts[number] if texts else f.get("cells", f.lit(number))
+        for number, name in enumerate(held)
+    }
+    # A name of the schema that is the key of a folder has its value there.
+    by_name |= {
+        name: f.get("folders", f.lit(keys.index(name.lower())))
+        for name in how.names
+        if name not in held
+    }
+    schema = how.schema
     if how.format == "json":
-        row = f.from_json(first, how.schema, _json_options(how)).alias(_LINE)
-        rows = frame.select(row, *(column for column in folders))
-        return rows.select(f"{_LINE}.*", *(name for name in rows.columns if name != _LINE))
-    if how.format == "text":
-        texts = _fields_of(first, how)
-    else:
-        texts = [f.get("cells", f.lit(number)) for number in range(len(how.names))]
-    return frame.select(*_parsed(texts, how.schema, how, place), *folders)
+        inside = spark.StructType([schema[name] for name in held])
+        row = f.from_json(first, inside, _json_options(how))
+        frame = frame.withColumn(_LINE, row)
+        schema = spark.StructType([one for one in schema.fields if one.name not in held])
+    parsed = _parsed([by_name[name] for name in schema.names], schema, how, place)
+    by_name = dict(zip(schema.names, parsed, strict=True))
+    columns = [by_name[n] if n in by_name else f.col(_LINE)[n].alias(n) for n in how.names]
+    return frame.select(*columns, *folders)
 
 
 def sampled_records(

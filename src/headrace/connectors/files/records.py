@@ -11,6 +11,7 @@ made of it fails by that text, as it does by a value that is none of its type.
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import importlib
@@ -28,6 +29,8 @@ from typing import IO, Any, BinaryIO, TextIO, cast
 from urllib.parse import unquote
 from xml.etree import ElementTree
 
+from headrace.connectors.files.error_cells import error_cell
+
 RECORDS_PER_BATCH_MAX = 1_000
 BATCH_BYTES_MAX = 8_000_000  # of binary chunks in one batch
 CELL_CHARS_MAX = 100_000_000  # of csv: a cell that is longer has lost its closing quote
@@ -35,6 +38,8 @@ READ_CHARS = 65_536  # of xml, and of text with line ends of its own, at a time
 LAST_EXACT_INTEGER = 1 << 63  # above it a number of excel is written as it is: 1e+30
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # the folder of rows without a value
 _UTF8 = frozenset({"utf-8", "utf8"})
+# Ends of names by which Spark unpacks files, and Python can't.
+_PACKED = (".lzo", ".lzo_deflate", ".lz4", ".snappy", ".zst", ".deflate")
 _SPOILED = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -163,10 +168,14 @@ def _records_or_problem(
 ) -> Iterator[tuple[str, Record | str]]:
     name = path
     try:
-        for name, member in _members(path, file, form.archive):
+        for name, member in _members(path, file, form.archive, unpacks=True):
             for record in itertools.islice(records(member, form), form.records_max):
                 yield name, record
     except (UnreadableFileError, *_SPOILED) as error:
+        yield name, f"{name}: {_reason(error)}"
+    except OSError as error:
+        if error.errno is not None:  # the disk's; that of bz2 has no number
+            raise
         yield name, f"{name}: {_reason(error)}"
 
 
@@ -174,11 +183,16 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _members(path: str, file: BinaryIO, archive: str) -> Iterator[tuple[str, IO[bytes]]]:
-    """The files in an archive with their names, `a.zip!b.csv`; without one, the file itself."""
+def _members(
+    path: str, file: BinaryIO, archive: str, *, unpacks: bool = False
+) -> Iterator[tuple[str, IO[bytes]]]:
+    """The files in an archive with their names, `a.zip!b.csv`; without one, the file itself.
+
+    `unpacks`: a file is unpacked by the end of its name, as Spark's readers do.
+    """
     match archive:
         case "none":
-            yield path, file
+            yield path, _unpacked(path, file) if unpacks else file
         case "gz":
             with gzip.open(file) as member:
                 yield path, cast("IO[bytes]", member)
@@ -186,6 +200,19 @@ def _members(path: str, file: BinaryIO, archive: str) -> Iterator[tuple[str, IO[
             yield from _zip_members(path, file)
         case _:
             yield from _tar_members(path, file, "r:gz" if archive == "tar_gz" else "r:")
+
+
+def _unpacked(path: str, file: BinaryIO) -> IO[bytes]:
+    if path.endswith(".gz"):
+        return cast("IO[bytes]", gzip.open(file))
+    if path.endswith(".bz2"):
+        return cast("IO[bytes]", bz2.open(file))
+    if path.endswith(_PACKED):
+        raise UnreadableFileError(
+            "files of this ending are unpacked only where Spark reads text, csv or json with a "
+            "'schema'; unpack it, or pack it as .gz"
+        )
+    return file
 
 
 def _zip_members(path: str, file: BinaryIO) -> Iterator[tuple[str, IO[bytes]]]:
@@ -202,6 +229,14 @@ def _tar_members(path: str, file: BinaryIO, mode: Any) -> Iterator[tuple[str, IO
             member = opened.extractfile(info) if info.isfile() else None
             if member is not None and _is_visible(info.name):
                 yield f"{path}!{info.name}", member
+        # Python takes a damaged header, and a lost rest, for the end.
+        source = cast("IO[bytes]", opened.fileobj)
+        source.seek(opened.offset)
+        if source.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise UnreadableFileError(
+                f"the archive is damaged or cut at byte {opened.offset}: there is neither a file "
+                "nor its end; make it again"
+            )
 
 
 def _is_visible(name: str) -> bool:
@@ -228,6 +263,8 @@ def records(member: IO[bytes], form: RecordForm) -> Iterator[Record]:
     match form.format:
         case "excel":
             yield from _excel(member, form)
+        case "xml" if form.encoding.lower() in _UTF8:  # or what the file says of itself
+            yield from _xml(member, form)
         case "xml":
             with _text(member, form) as text:
                 yield from _xml(text, form)
@@ -253,7 +290,7 @@ def _text(member: IO[bytes], form: RecordForm) -> Generator[TextIO]:
 def _lines(text: TextIO, form: RecordForm) -> Iterator[Record]:
     found = _parted(text, form.line_end) if form.line_end else (one.rstrip("\r\n") for one in text)
     for number, line in enumerate(found, start=1):
-        if number > form.skip and (line or form.format == "text"):
+        if number > form.skip and (line.strip() or form.format == "text"):
             yield Record(number, (line,))
 
 
@@ -268,28 +305,64 @@ def _parted(text: TextIO, line_end: str) -> Iterator[str]:
 
 def _csv(text: TextIO, form: RecordForm) -> Iterator[Record]:
     csv.field_size_limit(CELL_CHARS_MAX)
+    skipped = ""
     for _ in range(form.skip):
-        text.readline()
+        skipped = text.readline()
+    if form.skip and form.names and not form.by_header:
+        _check_skipped(skipped, form)
+    reader = _csv_reader(text, form)
+    filled = (cells for cells in _told_rows(reader, form.skip) if cells)  # empty lines are none
+    header = next(filled, list[str]()) if form.by_header else None
+    places = None if header is None else _places_in(header, form.names)
+    width, of = (len(form.names), "schema") if header is None else (len(header), "the header")
+    for cells in filled:
+        line = reader.line_num + form.skip
+        if width and len(cells) != width:
+            raise UnreadableFileError(
+                f"line {line} has {len(cells)} values; {of} has {width} columns"
+            )
+        yield Record(line, cells if places is None else [cells[at] for at in places])
+
+
+def _csv_reader(lines: Iterable[str], form: RecordForm) -> Any:
     quoting: dict[str, Any] = {"quotechar": form.quote} if form.quote else {}
-    reader = csv.reader(
-        text,
+    return csv.reader(
+        lines,
         delimiter="\t" if form.delimiter == "\\t" else form.delimiter,
         escapechar=form.escape,
         quoting=csv.QUOTE_MINIMAL if form.quote else csv.QUOTE_NONE,
+        strict=True,  # or a quote that is never closed makes one value of the rest
         **quoting,
     )
-    filled = (cells for cells in reader if cells)  # empty lines are none
-    places = _places_in(next(filled, list[str]()), form.names) if form.by_header else None
-    for cells in filled:
-        line = reader.line_num + form.skip
-        if places is not None:
-            yield Record(line, [cells[at] if at < len(cells) else None for at in places])
-        elif form.names and len(cells) != len(form.names):
-            raise UnreadableFileError(
-                f"line {line} has {len(cells)} values; schema has {len(form.names)} columns"
-            )
-        else:
-            yield Record(line, cells)
+
+
+def _told_rows(reader: Any, skipped: int) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise UnreadableFileError(f"line {reader.line_num + skipped}: {error}") from error
+
+
+def _check_skipped(line: str, form: RecordForm) -> None:
+    """Refuse a header above the rows that has the columns in another order than the schema."""
+    try:
+        cells = [cell.strip() for cell in next(_csv_reader([line], form), list[str]())]
+    except csv.Error:
+        return  # no header: whatever stands there was to be skipped
+    if is_mismatched(cells, form.names):
+        raise UnreadableFileError(
+            f"line {form.skip} has {', '.join(cells)}; schema has {', '.join(form.names)}; the "
+            "columns of csv are read by their place, so give 'schema' the names and the order of "
+            "the file, or set csv_use_header_line = true instead of 'skip_header_row_number'"
+        )
+
+
+def is_mismatched(header_names: Sequence[str], schema_names: Sequence[str]) -> bool:
+    """Whether a line is a header, and has its names in another order than the schema."""
+    cells = [cell.lower() for cell in header_names]
+    names = [name.strip().lower() for name in schema_names]
+    is_header = len(set(cells) & set(names)) * 2 >= len(names)
+    return is_header and cells[: len(names)] != names
 
 
 def _places_in(header: Sequence[str], names: Sequence[str]) -> Sequence[int]:
@@ -317,8 +390,9 @@ def header_places(header: Sequence[str], names: Sequence[str]) -> Sequence[int] 
 
 def _excel(member: IO[bytes], form: RecordForm) -> Iterator[Record]:
     calamine: Any = importlib.import_module("python_calamine")
+    data = io.BytesIO(member.read())
     try:
-        book = calamine.CalamineWorkbook.from_filelike(io.BytesIO(member.read()))
+        book = calamine.CalamineWorkbook.from_filelike(data)
         if form.sheet is not None and form.sheet not in book.sheet_names:
             known = ", ".join(book.sheet_names)
             raise UnreadableFileError(f"it has no sheet {form.sheet!r}; there are {known}")
@@ -329,6 +403,9 @@ def _excel(member: IO[bytes], form: RecordForm) -> Iterator[Record]:
     except calamine.CalamineError as error:
         raise UnreadableFileError(f"it is no excel file: {error}") from error
     width = len(form.names)
+    wrong = error_cell(data, sheet.name, skip=form.skip, width=width)
+    if wrong is not None:
+        raise UnreadableFileError(f"sheet {sheet.name!r}: cell {wrong} holds an error; mend it")
     for number, row in enumerate(rows[form.skip :], start=form.skip + 1):
         cells = [cell_text(cell) for cell in row]
         if any(cell is not None for cell in cells):
@@ -352,13 +429,13 @@ def cell_text(cell: Any) -> str | None:
             return str(cell)
 
 
-def _xml(text: TextIO, form: RecordForm) -> Iterator[Record]:
+def _xml(source: IO[Any], form: RecordForm) -> Iterator[Record]:
     """Elements of the row's tag, the outermost ones. Each is let go of once it was read."""
     parser: Any = ElementTree.XMLPullParser(("start", "end"))  # pyright: ignore[reportUnknownVariableType]
     open_elements: list[ElementTree.Element] = []
     number, is_other = 0, False
     inside = 0  # how many elements of the row's tag are open
-    while block := text.read(READ_CHARS):
+    while block := source.read(READ_CHARS):
         for event, element in _events(parser, block):
             is_row = _tag(element) == form.row_tag
             if event == "start":
@@ -379,7 +456,7 @@ def _xml(text: TextIO, form: RecordForm) -> Iterator[Record]:
         raise UnreadableFileError(f"it has no element <{form.row_tag}>; mend 'xml_row_tag'")
 
 
-def _events(parser: Any, block: str | None) -> Iterator[tuple[str, ElementTree.Element]]:
+def _events(parser: Any, block: str | bytes | None) -> Iterator[tuple[str, ElementTree.Element]]:
     """What begins and ends within a block of the text; None: the text has ended."""
     try:
         if block is None:
@@ -389,6 +466,8 @@ def _events(parser: Any, block: str | None) -> Iterator[tuple[str, ElementTree.E
         yield from parser.read_events()
     except ElementTree.ParseError as error:
         raise UnreadableFileError(f"it is no XML: {error}") from error
+    except (ValueError, LookupError) as error:  # an encoding that the parser does not know
+        raise UnreadableFileError(f"{error}; name it by the option 'encoding'") from error
 
 
 def _xml_cells(element: ElementTree.Element, form: RecordForm) -> list[str | None]:

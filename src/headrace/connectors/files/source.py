@@ -24,7 +24,7 @@ from headrace.connectors.files.arrivals import (
     choose_batch,
     settled,
 )
-from headrace.connectors.files.filters import FileFilter, split_glob
+from headrace.connectors.files.filters import FileFilter, glob_flaw, joined, split_glob
 from headrace.connectors.files.inference import INFERRED, Columns, infer_columns, schema_text
 from headrace.connectors.files.places import Target
 from headrace.connectors.files.read import CONTENT, ReadAs, check_headers, read
@@ -35,9 +35,12 @@ from headrace.model.text import legible, storing_flaw
 from headrace.plugins.schema import PlainType, TableSchema, parse_schema
 from headrace.protocol.messages import Slice
 from headrace.spark.errors import one_line
-from headrace.spark.filesystem import FileInfo, FileSystem
+from headrace.spark.filesystem import FileInfo, FileSystem, is_hidden
+from headrace.spark.jvm_bridge import JAVA_ERRORS, spark_failure
 
 _LINES = frozenset({"text", "csv"})
+_OWN_LINE_ENDS = frozenset({"text", "json"})
+_USUAL_LINE_ENDS = frozenset({None, "", "\n", "\r", "\r\n"})
 _COLUMNAR = frozenset({"parquet", "orc"})
 _DELIMITERS = {"text": SEPARATORS[0], "excel": ";"}
 _BINARY = spark.StructType(
@@ -70,6 +73,7 @@ class FileSource(Source):
         self._files, self._clock, self._log = files, setting.clock, setting.log
         self._late = 0  # late files, as of the last warning
         root, glob = split_glob(options.folder.path)
+        self._literal = Target.of(f"source {name}", options.folder)
         self._target = Target.of(f"source {name}", replace(options.folder, path=root))
         self._how = _read_as(self._target, options)
         self._time_format = options.time_format
@@ -77,6 +81,30 @@ class FileSource(Source):
         self._columns: Columns | None = None  # that were found, if the job gives none
         self.takes_conditions = self._how.format in _COLUMNAR
         self._filter = FileFilter(options.filters, glob)
+        self._is_settled = glob is None  # whether it is known that `path` is a glob, or none
+        self._warn_idle(options)
+
+    def _warn_idle(self, options: FileSourceOptions) -> None:
+        """Say of an option that it does nothing: it was given before it could do anything."""
+        if options.format not in _OWN_LINE_ENDS and _line_end(options) is not None:
+            facts = {"source": self.name, "format": options.format}
+            self._log.warning("row_delimiter is for text and json, and does nothing", extra=facts)
+
+    def _open(self, session: SparkSession) -> FileSystem:
+        if self._files is not None:
+            return self._files
+        if not self._is_settled:
+            self._settle_glob(session)
+        return self._target.open(session)
+
+    def _settle_glob(self, session: SparkSession) -> None:
+        """A `path` that is there as it stands is no glob: `*` and `?` may be parts of a name."""
+        glob = self._filter.glob or ""
+        if self._literal.open(session).exists(""):
+            self._target, self._filter = self._literal, replace(self._filter, glob=None)
+        elif flaw := glob_flaw(glob):
+            raise Refused(f"source {self.name}: {flaw}")
+        self._is_settled = True
 
     def plan(
         self, session: SparkSession, position: JsonValue, *, rows_max: int | None = None
@@ -84,7 +112,7 @@ class FileSource(Source):
         """The next slice. None at the end, or while streaming, when nothing has arrived yet."""
         before = FilesPosition.model_validate(position) if position is not None else None
         with self._target.translating_errors():
-            files = self._files or self._target.open(session)
+            files = self._open(session)
             if not files.exists(""):
                 raise self._missing_error(before)
             listing = list(self._matching_files(files))
@@ -125,6 +153,9 @@ class FileSource(Source):
             columns = infer_columns(session, *self._paths(session, files, names, self._how))
         except Refused as refused:
             raise Refused(f"source {self.name}: {refused}") from refused
+        except JAVA_ERRORS as error:
+            failure = spark_failure(session, error)
+            raise type(failure)(f"source {self.name}: {failure}") from error
         facts = {"source": self.name, "schema": schema_text(columns)}
         self._log.info("schema found in the first files", extra=facts)
         return columns
@@ -156,7 +187,7 @@ class FileSource(Source):
 
     def _matching_files(self, files: FileSystem) -> Iterator[FileInfo]:
         now_ms = self._clock.wall_ms()  # before the listing: what settles during it may wait
-        for info in files.files():
+        for info in self._listed(files):
             if not self.bounded and not settled(info, now_ms=now_ms):
                 continue
             name = (info.path or self._target.root).rpartition("/")[2]
@@ -165,6 +196,16 @@ class FileSource(Source):
             if self._filter.accepts(info, files.root):
                 self._check_name(files, info)
                 yield info
+
+    def _listed(self, files: FileSystem) -> Iterator[FileInfo]:
+        """All files that a glob may mean: at its beginning, other folders are not walked."""
+        if self._filter.glob is None:
+            yield from files.files()
+            return
+        for entry in files.entries(""):
+            name = entry.path.strip("/")
+            if not is_hidden(name) and self._filter.may_hold(name):
+                yield from files.files(name)
 
     def _check_name(self, files: FileSystem, info: FileInfo) -> None:
         """Refuse a name that is not UTF-8: the JVM can't open it, and a position can't hold it."""
@@ -180,7 +221,7 @@ class FileSource(Source):
         planned = _Files.model_validate(part.data)
         wanted = planned.files
         with self._target.translating_errors():
-            files = self._files or self._target.open(session)
+            files = self._open(session)
             self._check_unchanged(files, wanted)
         if self._infers and planned.columns is not None:
             self._columns = planned.columns
@@ -220,7 +261,7 @@ class FileSource(Source):
     def empty(self, session: SparkSession) -> DataFrame:
         """No rows, with the columns of a file that is there: files and folders may add columns."""
         with self._target.translating_errors():
-            files = self._files or self._target.open(session)
+            files = self._open(session)
             listing = sorted(self._matching_files(files), key=lambda info: info.path)
         self._found_columns(session, files, listing, None)
         how = self._how_found()
@@ -244,7 +285,7 @@ class FileSource(Source):
         self, session: SparkSession, files: FileSystem, names: Sequence[str], how: ReadAs
     ) -> tuple[Sequence[str], ReadAs]:
         """The full paths of the files, and how they are read."""
-        paths = [f"{files.root}/{name}" if name else files.root for name in names]
+        paths = [joined(files.root, name) for name in names]
         how = replace(how, hadoop=self._target.settings(session))
         # A `path` that names a file stands for the folder it is in.
         root = files.root if names[0] else files.root.rpartition("/")[0]
@@ -255,7 +296,7 @@ class FileSource(Source):
         return paths, how
 
     def _check_unchanged(self, files: FileSystem, wanted: Sequence[tuple[str, int, int]]) -> None:
-        current = {info.path: info for info in files.files()}
+        current = {info.path: info for info in self._listed(files)}
         for path, size, modified_ms in wanted:
             now = current.get(path)
             if now is not None and (now.bytes, now.modified_ms) == (size, modified_ms):
@@ -294,7 +335,7 @@ def _read_as(target: Target, options: FileSourceOptions) -> ReadAs:
         delimiter=delimiter,
         quote=options.quote,
         escape=options.escape,
-        line_end=None if options.row_delimiter in {None, "", "\n"} else options.row_delimiter,
+        line_end=_line_end(options) if form in _OWN_LINE_ENDS else None,
         skip_lines=options.skip_lines,
         by_header=options.uses_header,
         encoding=options.encoding,
@@ -318,6 +359,11 @@ def _read_as(target: Target, options: FileSourceOptions) -> ReadAs:
     if flaw is not None:
         raise Refused(f"{target.title}: {flaw}")
     return how
+
+
+def _line_end(options: FileSourceOptions) -> str | None:
+    """None: any of the usual ones."""
+    return None if options.row_delimiter in _USUAL_LINE_ENDS else options.row_delimiter
 
 
 def _partition_base(root: str) -> str:
@@ -348,18 +394,28 @@ def _flaw(options: FileSourceOptions, how: ReadAs) -> str | None:
     for name, given, of in (
         ("csv_use_header_line", options.uses_header, {"csv"}),
         ("null_format", options.null_format is not None, _LINES),
-        ("row_delimiter", options.row_delimiter not in {None, "", "\n"}, {"text", "json"}),
         ("compress_codec = lzo", options.codec == "lzo", {"text", "csv", "json", "orc"}),
     ):
         if given and form not in of:
             return (
                 f"{name} is for {' and '.join(sorted(of))}, and the format is {form}; leave it out"
             )
-    if options.codec == "lzo" and archive != "none":
-        return "compress_codec = lzo and an archive_compress_codec exclude each other"
     if how.by_python and form == "csv" and len(how.delimiter) > 1 and how.delimiter != "\\t":
         return "field_delimiter must be one letter, where csv is read from archives or below lines"
-    return _deep_column_flaw(form, how.schema)
+    return _lzo_flaw(options, how) or _deep_column_flaw(form, how.schema)
+
+
+def _lzo_flaw(options: FileSourceOptions, how: ReadAs) -> str | None:
+    if options.codec != "lzo":
+        return None
+    if options.archive != "none":
+        return "compress_codec = lzo and an archive_compress_codec exclude each other"
+    if how.by_python or (how.schema is None and options.format in INFERRED):
+        return (
+            "compress_codec = lzo needs 'schema', and csv without lines to skip or an escape_char "
+            "or quote_char of its own; leave those out, or unpack the files"
+        )
+    return None
 
 
 def _deep_column_flaw(form: str, schema: spark.StructType | None) -> str | None:

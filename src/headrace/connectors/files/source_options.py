@@ -31,7 +31,8 @@ CHUNK_BYTES_MAX = 256 * 1024 * 1024
 PATH_DOC = (
     "a folder, absolute, which is read with all that is below it; or one file. With `*` or `?` in "
     "it, a glob: `?` and `*` stand for letters of one name, `**` also for folders, `[a-c]` for one "
-    "letter, `{x,y}` for one of several; a folder that fits is read as a whole."
+    "letter, `{x,y}` for one of several; a folder that fits is read as a whole. A `path` that is "
+    "there as it stands is no glob."
 )
 _NO_SCHEMA_NEEDED = frozenset({"text", "binary"})
 _TIME = "%Y-%m-%d %H:%M:%S"
@@ -117,7 +118,8 @@ SOURCE = (
     Option(
         "row_delimiter",
         Kind.STRING,
-        doc="Between the lines of text and json. Missing, or a line feed: any usual line end.",
+        doc="Between the lines of text and json; of other formats it does nothing. Missing, or a "
+        "line feed, a carriage return or both: any usual line end.",
     ),
     Option(
         "csv_use_header_line",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as f
@@ -84,7 +85,7 @@ def _try_parse(text: Column, data_type: spark.DataType, form: TextForm) -> Colum
         case spark.ArrayType() | spark.MapType() if form.json_parts:
             return _from_json(text, data_type)
         case spark.StructType() if form.json_parts and form.row_separator is None:
-            return f.from_json(text, data_type)
+            return _from_json(text, data_type)
         case spark.ArrayType() | spark.MapType() | spark.StructType() | spark.StringType():
             return None
         case spark.DateType() if form.date:
@@ -232,7 +233,31 @@ def too_deep(data_type: spark.DataType, depth: int = 0) -> bool:
 
 
 def _from_json(text: Column, data_type: spark.DataType) -> Column:
-    return f.from_json(text, data_type.simpleString())
+    """Null where the text is no JSON. Spark fails the job when it is JSON of another type.
+
+    The values are taken as texts at first, since those inside of xml are: Spark's parser makes a
+    null of a number in quotes.
+    """
+    texts: Any = _of_texts(data_type)
+    parsed = f.from_json(text, texts, {"mode": "FAILFAST"}).cast(data_type)
+    return f.when(f.try_parse_json(text).isNotNull(), parsed)
+
+
+def _of_texts(data_type: spark.DataType) -> spark.DataType:
+    """The type with texts for the values inside, but for bytes, which JSON has as base64, and for
+    decimals, which Spark takes from quotes, and as texts would round to doubles."""
+    match data_type:
+        case spark.ArrayType():
+            return spark.ArrayType(_of_texts(data_type.elementType))
+        case spark.MapType():
+            return spark.MapType(spark.StringType(), _of_texts(data_type.valueType))
+        case spark.StructType():
+            inner = [(one.name, _of_texts(one.dataType)) for one in data_type.fields]
+            return spark.StructType([spark.StructField(name, of) for name, of in inner])
+        case spark.BinaryType() | spark.DecimalType():
+            return data_type
+        case _:
+            return spark.StringType()
 
 
 def _split(column: Column, separator: str) -> Column:
