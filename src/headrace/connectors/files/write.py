@@ -6,7 +6,8 @@ its job commits, and the listing is made after that. What a straggler writes lat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -60,7 +61,7 @@ class Layout:
     single: bool = False
     keep_empty: bool = False
     quote_mode: str = "MINIMAL"
-    int96: bool = False
+    int96: bool | None = None  # None: as Spark is set
     sheet: str = "Sheet0"
     sheet_rows_max: int = 1_048_576
     root_tag: str = "RECORDS"
@@ -180,15 +181,29 @@ def _write(session: SparkSession, frame: DataFrame, folder: str, layout: Layout)
         frame = frame.coalesce(1)
     row_count = Observation()
     frame = _shaped(frame, layout).observe(row_count, f.count(f.lit(1)).alias(_ROWS))
-    if layout.format == "parquet":
-        session.conf.set(_TIMES_SETTING, "INT96" if layout.int96 else "TIMESTAMP_MICROS")
     form = "text" if layout.is_lines else layout.format
     writer = frame.write.format(form).options(**_options(layout)).mode("errorifexists")
     if layout.partition_by:
         count = range(len(layout.partition_by))
         writer = writer.partitionBy(*(PARTITION_COLUMN + str(n) for n in count))
-    writer.save(folder)
+    with _parquet_times(session, layout):
+        writer.save(folder)
     return int(require_metrics(row_count)[_ROWS])
+
+
+@contextmanager
+def _parquet_times(session: SparkSession, layout: Layout) -> Generator[None]:
+    """Set how Spark writes times, if the job says so. The setting is the session's, and goes back:
+    another sink may leave it to Spark."""
+    if layout.int96 is None:
+        yield
+        return
+    before = session.conf.get(_TIMES_SETTING)
+    session.conf.set(_TIMES_SETTING, "INT96" if layout.int96 else "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        session.conf.set(_TIMES_SETTING, str(before))
 
 
 def _options(layout: Layout) -> dict[str, str]:
