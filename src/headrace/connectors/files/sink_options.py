@@ -183,8 +183,8 @@ SINK = (
     Option(
         "parquet_avro_write_timestamp_as_int96",
         Kind.BOOL,
-        doc="Whether times of parquet are INT96, as older readers want them, in UTC; `false`: INT64."
-        " Missing: those with a zone are as `spark.sql.parquet.outputTimestampType` says.",
+        doc="Whether times of parquet are INT96, as older readers want them, in UTC; `false`: "
+        "INT64. Missing: those with a zone are as `spark.sql.parquet.outputTimestampType` says.",
     ),
     Option(
         "is_enable_transaction",
