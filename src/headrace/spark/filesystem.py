@@ -11,6 +11,7 @@ exactly one gets True, and the file is never seen half written.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import shutil
@@ -28,6 +29,8 @@ from headrace.spark.jvm_bridge import JAVA_ERRORS, hadoop_configuration, java_cl
 
 MAKE_TRIES_MAX = 3  # to make a folder that somebody else prunes as empty
 NOTHING_TO_PRUNE = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR})
+_NO_EXCLUSIVE_RENAME = frozenset({errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+_AT_CWD, _RENAME_NOREPLACE = -100, 1  # of Linux: fcntl.h and linux/fs.h
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -139,15 +142,23 @@ class LocalFiles:
             return None
 
     def move(self, source: str, target: str) -> bool:
-        # A rename overwrites, but nobody else makes files of that name. A link and an unlink
-        # instead would not be atomic, and could show a file twice.
+        # A link and an unlink would not be atomic: a file could be shown again that a reader has
+        # taken away in between.
         # The target is checked first: a rename between the two checks must not look like both.
         if self.exists(target) and self.exists(source):
             raise target_exists_error(self.root, target)
-        (self._root / target).parent.mkdir(parents=True, exist_ok=True)
+        if not self.exists(source):
+            return False
         try:
-            (self._root / source).rename(self._root / target)
+            (self._root / target).parent.mkdir(parents=True, exist_ok=True)
+            _rename(self._root / source, self._root / target)
+        except (FileExistsError, NotADirectoryError) as error:
+            if not self.exists(source):
+                return False
+            raise target_exists_error(self.root, target) from error
         except FileNotFoundError:
+            if self.exists(source):
+                raise  # somebody deleted the folder of the target meanwhile
             return False
         return True
 
@@ -193,6 +204,8 @@ class LocalFiles:
             _sync(parent)
 
     def remove(self, file: FileInfo) -> None:
+        # No one step checks and deletes. A file that takes this name in between is lost, which only
+        # copies can do: all other names hold the token of their epoch.
         path = self._root / file.path
         with suppress(FileNotFoundError):
             if self._info(path) == file:
@@ -359,6 +372,23 @@ def target_exists_error(root: str, target: str) -> Refused:
         f"{root}/{target} is in the way of a committed file of that name, and is not overwritten; "
         "move it elsewhere, then run the job again"
     )
+
+
+def _rename(source: Path, target: Path) -> None:
+    """Rename a file; `FileExistsError` when the target exists.
+
+    Linux does that in one step. Where the file system can't, as NFS, or where there is no such
+    call, the rename overwrites a target that was made after the caller looked for one.
+    """
+    call: Any = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if call is not None:
+        paths = os.fsencode(source), os.fsencode(target)
+        if call(_AT_CWD, paths[0], _AT_CWD, paths[1], _RENAME_NOREPLACE) == 0:
+            return
+        number = ctypes.get_errno()
+        if number not in _NO_EXCLUSIVE_RENAME:
+            raise OSError(number, os.strerror(number), str(source), None, str(target))
+    source.rename(target)
 
 
 def _opened(file: Path, *folders: Path) -> BinaryIO:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import logging
 from datetime import date
 from decimal import Decimal
@@ -24,6 +25,7 @@ from tests.spark.lake import some
 from tests.spark.settings import at
 
 FIELDS = {"fields": {"id": "bigint", "name": "string"}}
+INT96 = "parquet_avro_write_timestamp_as_int96"
 
 
 @pytest.mark.parametrize("form", ["xml", "excel"])
@@ -252,3 +254,58 @@ def test_what_is_nested_in_xml_has_its_types_or_fails(
 def test_columns_are_found_in_packed_files(session: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv.gz").write_bytes(gzip.compress(b"1,x\n"))
     assert everything(session, source(tmp_path, schema=None)) == [(1, "x")]
+
+
+@pytest.mark.parametrize(
+    ("options", "physical"), [({}, "INT96"), ({INT96: False}, "INT64"), ({INT96: True}, "INT96")]
+)
+def test_times_of_parquet_are_as_the_job_says_or_as_spark_is_set(
+    session: SparkSession, tmp_path: Path, options: dict[str, Any], physical: str
+) -> None:
+    before = session.conf.get("spark.sql.parquet.outputTimestampType")
+    session.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    try:
+        to = sink(tmp_path, file_format_type="parquet", **options)
+        write(session, to, query(session, "SELECT TIMESTAMP'2026-01-02 03:04:05' AS t"))
+        assert session.conf.get("spark.sql.parquet.outputTimestampType") == "INT96"
+    finally:
+        session.conf.set("spark.sql.parquet.outputTimestampType", str(before))
+    (name,) = written(tmp_path)
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    assert parquet.ParquetFile(tmp_path / name).schema.column(0).physical_type == physical
+
+
+def test_a_time_without_a_zone_is_in_utc_as_int96_in_every_session_zone(
+    session: SparkSession, tmp_path: Path
+) -> None:
+    text = "2026-03-29 02:30:00.123456"  # there is no such time in Berlin
+    before = session.conf.get("spark.sql.session.timeZone")
+    session.conf.set("spark.sql.session.timeZone", "Europe/Berlin")
+    try:
+        to = sink(tmp_path, file_format_type="parquet", **{INT96: True})
+        write(session, to, query(session, f"SELECT TIMESTAMP_NTZ'{text}' AS t"))
+    finally:
+        session.conf.set("spark.sql.session.timeZone", str(before))
+    (name,) = written(tmp_path)
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    [row] = parquet.read_table(tmp_path / name).to_pylist()
+    assert str(row["t"])[:26] == text
+
+
+@pytest.mark.parametrize("value", ['a"b', "a\\nb", "a\\rb", "a,b"])
+def test_csv_without_quotes_takes_no_value_that_needs_them(
+    session: SparkSession, tmp_path: Path, value: str
+) -> None:
+    to = sink(tmp_path, file_format_type="csv", csv_string_quote_mode="NONE", row_delimiter="|")
+    with pytest.raises(Exception, match="holds a delimiter, a quote or a line end"):
+        to.stage(session, query(session, f"SELECT '{value}' AS v"), at())
+
+
+def test_null_and_empty_keys_share_one_single_book(session: SparkSession, tmp_path: Path) -> None:
+    rows = "(null, 'x', 1), ('', 'x', 2), (null, 'y', 3), ('', 'y', 4)"
+    options = {"single_file_mode": True, "have_partition": True, "partition_by": ["k", "n"]}
+    to = sink(tmp_path, file_format_type="excel", **options)
+    write(session, to, query(session, f"SELECT * FROM VALUES {rows} AS t(k, n, v)"))
+    folders = [name.rpartition("/")[0] for name in written(tmp_path)]
+    empty = "k=__HIVE_DEFAULT_PARTITION__"
+    assert folders == [f"{empty}/n=x", f"{empty}/n=y"]

@@ -61,6 +61,7 @@ class Move(_Record):
 class Listing(_Record):
     rows: int
     moves: tuple[Move, ...]
+    are_copies: bool = False  # they keep paths that others may use, too; other names hold a token
 
     def encoded(self) -> bytes:
         return self.model_dump_json().encode()
@@ -242,6 +243,7 @@ def rows_change(files: FileSystem, places: Places, handle: FilesHandle) -> Folde
                 f"what execution {handle.execution} staged for {files.root} is gone or damaged "
                 f"({handle.listing}); run the job again"
             )
+        check_final_names(files, listing)  # again: others may have used them since
         made = _manifest(places, SpentBy.DATA, handle.execution, committer)
         return made.model_copy(update={"rows": listing.rows, "moves": listing.moves})
 
@@ -262,6 +264,46 @@ def opening_change(files: FileSystem, places: Places, opening: FolderOpening) ->
         return made.model_copy(update={"deletes": deletes.files})
 
     return FolderChange(SpentBy.DATA, places.execution, with_deletes)
+
+
+def check_final_names(files: FileSystem, listing: Listing) -> None:
+    """Raise `Refused` if a file could not be moved to its final name.
+
+    A manifest with such a name could never be finished. Two committers may still both be told that
+    a path of a copy is free; the later move is refused then, and overwrites nothing.
+    """
+    finals: set[str] = set()
+    for move in listing.moves:
+        if move.final in finals:
+            raise Refused(f"two files of one epoch would be {files.root}/{move.final}")
+        finals.add(move.final)
+    if not listing.are_copies:
+        return
+    free: set[str] = set()
+    for final in sorted(finals):
+        if files.exists(final):
+            raise Refused(
+                f"{files.root}/{final} is there already, and is not overwritten; move it "
+                "elsewhere, or set data_save_mode = DROP_DATA"
+            )
+        for folder in _folders_above(final):
+            if folder in finals or (folder not in free and _is_file(files, folder)):
+                raise Refused(
+                    f"{files.root}/{final} needs a folder where {folder} is a file; move that "
+                    "elsewhere, or leave one of the two out"
+                )
+            free.add(folder)
+
+
+def _folders_above(path: str) -> Iterator[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def _is_file(files: FileSystem, path: str) -> bool:
+    found = next(files.files(path, hidden=True), None)
+    return found is not None and found.path == path
 
 
 def survey(files: FileSystem, places: Places, *, deletes: bool) -> FolderOpening:

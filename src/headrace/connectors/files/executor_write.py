@@ -17,19 +17,21 @@ from datetime import date, datetime
 from decimal import Decimal
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
 from headrace.connectors.files.places import PARTITION_COLUMN
 from headrace.connectors.files.records import NO_VALUE
 from headrace.errors import Refused
 from headrace.spark.executors import check_executors, map_in_arrow
+from headrace.spark.filesystem import is_hidden
 
 DIGITS_EXACT = 15  # of a number in excel, which is floating; longer ones are texts
-FIRST_YEAR = 1900  # of excel; older dates are texts
+FIRST_DAY = date(1900, 1, 1)  # of excel; older dates are texts, and so are times of this day
 CELL_CHARS_MAX = 32_767  # excel's own limit
 BINARY_COLUMNS = ("data", "relativePath", "partIndex")
 _ANSWER = "path string, rows bigint, bytes bigint, problem string"
@@ -62,7 +64,9 @@ def write_books(
     """Write excel files. The columns of `frame` are the keys and the columns of `form`."""
     check_executors(session, (*_MODULES, "xlsxwriter"), needed_by=needed_by)
     if form.keys:
-        frame = frame.sortWithinPartitions(*(f"`{key}`" for key in form.keys))
+        # By the names of the folders: those of null and '' are one.
+        texts = (f.col(f"`{key}`").cast("string") for key in form.keys)
+        frame = frame.sortWithinPartitions(*(f.nullif(text, f.lit("")) for text in texts))
     written = _answers(map_in_arrow(frame, functools.partial(write_part_books, form), _ANSWER))
     if not written and form.keep_empty:
         return [_Book(form, ()).close()]
@@ -122,12 +126,11 @@ def write_part_copies(folder: str, batches: Iterable[Any]) -> Iterator[Any]:
             if file is not None:
                 written.append(_closed(file, folder, rows))
             name, index, rows = row["relativePath"], 0, 0
-            problem = _path_problem(name)
-            if problem is not None:
+            opened = _opened(Path(folder) / attempt, name)
+            if isinstance(opened, str):
+                problem = opened
                 break
-            path = Path(folder) / attempt / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("xb")
+            file = opened
         if row["partIndex"] != index:
             problem = f"{name}: part {index} of the file is missing; parts must not be filtered"
             break
@@ -138,11 +141,32 @@ def write_part_copies(folder: str, batches: Iterable[Any]) -> Iterator[Any]:
     yield _answer_batch(written, problem)
 
 
-def _path_problem(name: str) -> str | None:
-    parts = name.split("/") if name else [""]
-    if name.startswith("/") or any(part in {"", ".", ".."} for part in parts):
+def _path_problem(name: str | None) -> str | None:
+    if name is None:
+        return "relativePath is null; each part needs the path of its file"
+    parts = name.split("/")
+    if "\0" in name or any(part in {"", ".", ".."} for part in parts):
         return f"{name!r} is no path below the target folder"
+    if hidden := next((part for part in parts if is_hidden(part)), None):
+        # Also the folder of the manifests is hidden: rows must not be able to forge one.
+        return (
+            f"relativePath {name!r} is hidden from readers by {hidden!r}; the names of files and "
+            "folders must not begin with _ or ."
+        )
     return None
+
+
+def _opened(folder: Path, name: str | None) -> BinaryIO | str:
+    """The new file, or what is wrong with its path."""
+    problem = _path_problem(name)
+    if name is None or problem is not None:
+        return str(problem)
+    path = folder / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("xb")
+    except (FileExistsError, NotADirectoryError):
+        return f"{name!r} and another relativePath of the same rows can't both be files"
 
 
 def _closed(file: Any, folder: str, rows: int) -> WrittenFile:
@@ -165,11 +189,11 @@ def write_part_books(form: BookForm, batches: Iterable[Any]) -> Iterator[Any]:
 def _books(form: BookForm, batches: Iterable[Any]) -> Iterator[WrittenFile]:
     book: _Book | None = None
     for row in _rows(batches):
-        keys = tuple(row[key] for key in form.keys)
-        if book is None or book.keys != keys or book.rows == form.rows_max > 0:
+        folders = tuple(_folder_name(row[key]) for key in form.keys)
+        if book is None or book.folders != folders or book.rows == form.rows_max > 0:
             if book is not None:
                 yield book.close()
-            book = _Book(form, keys)
+            book = _Book(form, folders)
         book.add([row[name] for name in form.columns])
     if book is not None:
         yield book.close()
@@ -178,10 +202,10 @@ def _books(form: BookForm, batches: Iterable[Any]) -> Iterator[WrittenFile]:
 class _Book:
     """One excel file that is being written, row by row."""
 
-    def __init__(self, form: BookForm, keys: Sequence[Any]) -> None:
+    def __init__(self, form: BookForm, folders: tuple[str, ...]) -> None:
         writer: Any = importlib.import_module("xlsxwriter")
-        self.keys, self.rows, self._form = tuple(keys), 0, form
-        parts = [f"{PARTITION_COLUMN}{at}={_folder_name(key)}" for at, key in enumerate(keys)]
+        self.folders, self.rows, self._form = folders, 0, form
+        parts = [f"{PARTITION_COLUMN}{at}={name}" for at, name in enumerate(folders)]
         self._name = "/".join((*parts, f"part-{uuid.uuid4().hex}.xlsx"))
         path = Path(form.folder) / self._name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -217,9 +241,9 @@ class _Book:
                 sheet.write_boolean(line, at, value)
             case int() | float() | Decimal() if is_exact(value):
                 sheet.write_number(line, at, value)
-            case datetime() if value.year >= FIRST_YEAR and not value.microsecond:
+            case datetime() if value.date() > FIRST_DAY and not value.microsecond:
                 sheet.write_datetime(line, at, value, self._moment)
-            case date() if not isinstance(value, datetime) and value.year >= FIRST_YEAR:
+            case date() if not isinstance(value, datetime) and value >= FIRST_DAY:
                 sheet.write_datetime(line, at, value, self._day)
             case _:
                 sheet.write_string(line, at, self._text(at, value))

@@ -7,7 +7,8 @@ All paths are relative to the target folder, so they stay valid when it is mount
 
 Readers skip names that begin with an underscore, so nothing below `_headrace` is seen. A final name
 holds the whole token or a hash of it: no two epochs ever give a file the same name, and none gives
-a file the name of one that epoch 0 found there.
+a file the name of one that epoch 0 found there. Only a copy of a binary file keeps its own path:
+that it is free is checked before the token is spent, and moving it never overwrites.
 
 `Target` is the folder that a job's options mean (`path`, and `fs.defaultFS` of HdfsFile), on its
 file system. It also puts the plugin's name on the file system's errors.

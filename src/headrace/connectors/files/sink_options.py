@@ -48,7 +48,7 @@ class FileSinkOptions:
     rows_per_file: int
     single_file: bool
     keeps_empty: bool
-    int96: bool
+    int96: bool | None  # None: as Spark is set
     sheet_name: str
     sheet_rows_max: int
     root_tag: str
@@ -183,8 +183,8 @@ SINK = (
     Option(
         "parquet_avro_write_timestamp_as_int96",
         Kind.BOOL,
-        default=False,
-        doc="Whether times of parquet are INT96, as older readers want them; in UTC.",
+        doc="Whether times of parquet are INT96, as older readers want them, in UTC; `false`: "
+        "INT64. Missing: those with a zone are as `spark.sql.parquet.outputTimestampType` says.",
     ),
     Option(
         "is_enable_transaction",
@@ -216,6 +216,7 @@ SINK = (
 
 def read_sink_options(options: ResolvedOptions) -> FileSinkOptions:
     custom_name = options.flag("custom_filename")
+    int96 = "parquet_avro_write_timestamp_as_int96"
     return FileSinkOptions(
         folder=folder_options(options),
         format=options.text("file_format_type"),
@@ -236,7 +237,7 @@ def read_sink_options(options: ResolvedOptions) -> FileSinkOptions:
         rows_per_file=options.integer("batch_size"),
         single_file=options.flag("single_file_mode"),
         keeps_empty=options.flag("create_empty_file_when_no_data"),
-        int96=options.flag("parquet_avro_write_timestamp_as_int96"),
+        int96=options.flag(int96) if options.value(int96) is not None else None,
         sheet_name=options.text("sheet_name"),
         sheet_rows_max=options.integer("sheet_max_rows"),
         root_tag=options.text("xml_root_tag"),

@@ -6,14 +6,15 @@ its job commits, and the listing is made after that. What a straggler writes lat
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql import types as spark
 
-from headrace.connectors.files.commit import FilesHandle, Listing, Move, digest
+from headrace.connectors.files.commit import FilesHandle, Listing, Move, check_final_names, digest
 from headrace.connectors.files.executor_write import (
     BookForm,
     WrittenFile,
@@ -60,7 +61,7 @@ class Layout:
     single: bool = False
     keep_empty: bool = False
     quote_mode: str = "MINIMAL"
-    int96: bool = False
+    int96: bool | None = None  # None: as Spark is set
     sheet: str = "Sheet0"
     sheet_rows_max: int = 1_048_576
     root_tag: str = "RECORDS"
@@ -85,14 +86,17 @@ def stage(
 ) -> FilesHandle:
     """Write the rows of `frame` to the hidden folder of `places`. Nothing becomes visible."""
     seam("before stage")
+    is_copy = layout.format == "binary"
     if layout.format in _PYTHON_FORMATS:
         written = _write_by_python(session, frame, f"{files.root}/{places.folder}", layout)
         rows = sum(file.rows for file in written)
-        moves = _moves_of(files, places, names, written, is_copy=layout.format == "binary")
+        moves = moves_of(places, names, written, is_copy=is_copy)
     else:
         rows = _write(session, frame, f"{files.root}/{places.folder}", layout)
         moves = _moves(files, places, names, rows=rows, keep_empty=layout.keep_empty)
-    data = Listing(rows=rows, moves=moves).encoded()
+    staged = Listing(rows=rows, moves=moves, are_copies=is_copy)
+    check_final_names(files, staged)
+    data = staged.encoded()
     listing = f"{places.folder}/{_LISTING}"
     files.sync(move.staged for move in moves)
     files.create(listing, data, scratch=places.folder)
@@ -154,8 +158,7 @@ def _write_by_python(
     return write_books(session, shaped, form, needed_by=layout.title)
 
 
-def _moves_of(
-    files: FileSystem,
+def moves_of(
     places: Places,
     names: FileNames,
     written: Sequence[WrittenFile],
@@ -165,14 +168,8 @@ def _moves_of(
     """The files that tasks answered, with final names; a copy keeps its path below its attempt."""
     moves: list[Move] = []
     for number, file in enumerate(sorted(written, key=lambda file: file.path)):
-        final = names.name(places, file.path, number)
-        if is_copy:
-            final = file.path.partition("/")[2]
-            if files.exists(final):
-                raise Refused(
-                    f"{files.root}/{final} is there already, and is not overwritten; move it "
-                    "elsewhere, or set data_save_mode = DROP_DATA"
-                )
+        kept = file.path.partition("/")[2]
+        final = kept if is_copy else names.name(places, file.path, number)
         moves.append(Move(staged=f"{places.folder}/{file.path}", final=final, bytes=file.bytes))
     return tuple(moves)
 
@@ -184,15 +181,29 @@ def _write(session: SparkSession, frame: DataFrame, folder: str, layout: Layout)
         frame = frame.coalesce(1)
     row_count = Observation()
     frame = _shaped(frame, layout).observe(row_count, f.count(f.lit(1)).alias(_ROWS))
-    if layout.format == "parquet":
-        session.conf.set(_TIMES_SETTING, "INT96" if layout.int96 else "TIMESTAMP_MICROS")
     form = "text" if layout.is_lines else layout.format
     writer = frame.write.format(form).options(**_options(layout)).mode("errorifexists")
     if layout.partition_by:
         count = range(len(layout.partition_by))
         writer = writer.partitionBy(*(PARTITION_COLUMN + str(n) for n in count))
-    writer.save(folder)
+    with _parquet_times(session, layout):
+        writer.save(folder)
     return int(require_metrics(row_count)[_ROWS])
+
+
+@contextmanager
+def _parquet_times(session: SparkSession, layout: Layout) -> Generator[None]:
+    """Set how Spark writes times, if the job says so. The setting is the session's, and goes back:
+    another sink may leave it to Spark."""
+    if layout.int96 is None:
+        yield
+        return
+    before = session.conf.get(_TIMES_SETTING)
+    session.conf.set(_TIMES_SETTING, "INT96" if layout.int96 else "TIMESTAMP_MICROS")
+    try:
+        yield
+    finally:
+        session.conf.set(_TIMES_SETTING, str(before))
 
 
 def _options(layout: Layout) -> dict[str, str]:
@@ -254,10 +265,13 @@ def _shaped(frame: DataFrame, layout: Layout) -> DataFrame:
 
 
 def _with_zone(frame: DataFrame, name: str, layout: Layout) -> Column:
-    """The column; for INT96 a time without a zone is one in UTC, as Spark writes no other so."""
+    """The column; for INT96 a time without a zone is one in UTC, as Spark writes no other so.
+
+    It goes by its text: in the session's zone there may be no such time.
+    """
     column = frame[f"`{name}`"]
     if layout.int96 and isinstance(frame.schema[name].dataType, spark.TimestampNTZType):
-        return f.to_utc_timestamp(column.cast("timestamp"), f.current_timezone()).alias(name)
+        return f.concat(column.cast("string"), f.lit("Z")).cast("timestamp").alias(name)
     return column
 
 
@@ -272,11 +286,14 @@ def _cell(frame: DataFrame, name: str, layout: Layout) -> Column:
 
 def _unquoted(text: Column, name: str, layout: Layout) -> Column:
     """The text, failing where csv would need quotes."""
-    odd = text.contains(layout.delimiter) | text.contains(layout.row_delimiter)
+    odd = text.contains(layout.delimiter)
+    for mark in (layout.row_delimiter, '"', "\n", "\r"):
+        odd |= text.contains(mark)
     message = f.concat(
         f.lit(f"column '{name}': '"),
         f.substring(text, 1, VALUE_CHARACTERS_SHOWN),
-        f.lit("' holds a delimiter, and csv_string_quote_mode = NONE; set MINIMAL"),
+        f.lit("' holds a delimiter, a quote or a line end, and csv_string_quote_mode = NONE; "),
+        f.lit("set MINIMAL"),
     )
     return f.when(odd, f.raise_error(message).cast("string")).otherwise(text)
 
