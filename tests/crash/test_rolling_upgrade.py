@@ -59,7 +59,7 @@ def test_a_stream_goes_on_while_coordinator_and_worker_are_replaced_one_after_th
         limit_s=SPARK_START_MAX_S,
         what="both workers are registered, each with its version",
     )
-    # The worker alone, as a supervisor does: else its JVM may die first, which is another exit code.
+    # The worker alone, as a supervisor does: its JVM may die first otherwise, another exit code.
     old_worker.popen.send_signal(signal.SIGTERM)
     assert old_worker.popen.wait(END_MAX_S) == 0, old_worker.log.read_text()
 
