@@ -259,13 +259,18 @@ def test_a_file_whose_name_is_not_utf_8_is_told_with_the_way_out(
     assert everything(session, left_out) == [(1, "x")]
 
 
+@pytest.mark.req("E5")
 def test_a_path_that_is_there_as_it_stands_is_no_glob(
     session: SparkSession, tmp_path: Path
 ) -> None:
     """The names in a position are those below it: as a glob, every file would be read again."""
     put(tmp_path, "a*b/x.csv", "1,x\n")
     put(tmp_path, "aab/y.csv", "2,y\n")
-    planned = some(source(tmp_path / "a*b").plan(session, None))
+    made = source(tmp_path / "a*b")
+    (tmp_path / "a*b").rename(tmp_path / "away")
+    assert some(made.plan(session, None)).data["files"]  # as a glob  # type: ignore[index]
+    (tmp_path / "away").rename(tmp_path / "a*b")
+    planned = some(made.plan(session, None))
     assert [name for name, _, _ in planned.data["files"]] == ["x.csv"]  # type: ignore[index]
     globbed = some(source(tmp_path / "a?b").plan(session, None))
     names = [name for name, _, _ in globbed.data["files"]]  # type: ignore[index]

@@ -81,7 +81,6 @@ class FileSource(Source):
         self._columns: Columns | None = None  # that were found, if the job gives none
         self.takes_conditions = self._how.format in _COLUMNAR
         self._filter = FileFilter(options.filters, glob)
-        self._is_settled = glob is None  # whether it is known that `path` is a glob, or none
         self._warn_idle(options)
 
     def _warn_idle(self, options: FileSourceOptions) -> None:
@@ -93,18 +92,20 @@ class FileSource(Source):
     def _open(self, session: SparkSession) -> FileSystem:
         if self._files is not None:
             return self._files
-        if not self._is_settled:
-            self._settle_glob(session)
+        if self._filter.glob is not None:
+            self._check_glob(session, self._filter.glob)
         return self._target.open(session)
 
-    def _settle_glob(self, session: SparkSession) -> None:
-        """A `path` that is there as it stands is no glob: `*` and `?` may be parts of a name."""
-        glob = self._filter.glob or ""
+    def _check_glob(self, session: SparkSession, glob: str) -> None:
+        """Take a `path` that is there as it stands for no glob: `*` and `?` may be in a name.
+
+        Asked each time: a folder of that name may only be away for a while, and its files must not
+        be read again under other names when it comes back.
+        """
         if self._literal.open(session).exists(""):
             self._target, self._filter = self._literal, replace(self._filter, glob=None)
         elif flaw := glob_flaw(glob):
             raise Refused(f"source {self.name}: {flaw}")
-        self._is_settled = True
 
     def plan(
         self, session: SparkSession, position: JsonValue, *, rows_max: int | None = None
