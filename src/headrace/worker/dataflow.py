@@ -146,6 +146,8 @@ class RowCarrier(Protocol):
 
     def keep(self, frame: DataFrame, columns: Sequence[str]) -> DataFrame: ...
 
+    def fresh(self) -> RowCarrier: ...
+
     def hide(self, frame: DataFrame) -> DataFrame: ...
 
     def level(self, frame: DataFrame, columns: Sequence[str], *, table: str) -> DataFrame: ...
@@ -294,10 +296,11 @@ class Dataflow:
             come = joined(self._flows[name] for name in inputs).columns
             level = {name: self._level(inputs[name], name, come) for name in inputs}
             return self._carrier.keep(transform(self._session, level, now_ms=now_ms), after)
-        hidden = {name: self._carrier.hide(inputs[name]) for name in inputs}
+        carrier = self._carrier.fresh()
+        hidden = {name: carrier.hide(inputs[name]) for name in inputs}
         made = transform(self._session, hidden, now_ms=now_ms)
         title, table = f"transform {spec.name}", _table(spec)
-        return self._carrier.carry(made, after, title=title, table=table)
+        return carrier.carry(made, after, title=title, table=table)
 
     def _level(self, frame: DataFrame, table: str, columns: Sequence[str]) -> DataFrame:
         if self._flows[table].columns == tuple(columns):

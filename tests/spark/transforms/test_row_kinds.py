@@ -328,6 +328,22 @@ def test_the_kind_becomes_a_field_and_every_row_an_insert(session: SparkSession)
     assert rows(frame) == sorted(CHANGES)
 
 
+def test_kinds_that_were_ended_do_not_come_back_in_a_later_transform(
+    session: SparkSession,
+) -> None:
+    frame = made(
+        session,
+        sql("select * from changes", output="copied"),
+        "RowKindExtractor { plugin_input = [copied], plugin_output = log, custom_field_name = k }",
+        sql(
+            "select id, k from log union all select id, name from changes where id = 99",
+            "log",
+            "changes",
+        ),
+    )
+    assert rows(frame) == sorted((number, kind, "+I") for number, _, kind in CHANGES)
+
+
 def test_the_kind_is_written_out_under_another_name(session: SparkSession) -> None:
     frame = made(
         session,
