@@ -38,6 +38,9 @@ class PlainRows:
     def keep(self, frame: Any, columns: Any) -> Any:
         raise AssertionError("no row has a kind")
 
+    def fresh(self) -> Any:
+        raise AssertionError("no row has a kind")
+
     def hide(self, frame: Any) -> Any:
         raise AssertionError("no row has a kind")
 

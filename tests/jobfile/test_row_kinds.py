@@ -253,6 +253,10 @@ def test_a_source_of_several_tables_says_so() -> None:
             "column 'id' of table 't' is of another type than that of 'db.one'",
         ),
         (
+            tables(ONE, "{ schema { table = t, fields { Id = string } } }"),
+            "column 'Id' of table 't' is 'id' in 'db.one'; write both alike",
+        ),
+        (
             tables(
                 "{ schema { table = t, fields { id = int } }, rows = [{kind = X, fields = 1}] }"
             ),

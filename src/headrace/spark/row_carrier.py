@@ -63,6 +63,12 @@ class SparkRowCarrier:
         # reserved name, inside, would be taken for an input.
         self._suffix = f"_{uuid.uuid4().hex}"
 
+    def fresh(self) -> SparkRowCarrier:
+        """A carrier for one call of a transform, which finds what it hid itself and nothing that
+        was hidden from an earlier transform and lies beneath: a RowKindExtractor between them may
+        have ended those kinds."""
+        return SparkRowCarrier()
+
     def check(self, frame: DataFrame, columns: Sequence[str], *, title: str) -> None:
         """Raise `Refused` unless these are the reserved columns of the frame. `title`: whose it
         is."""

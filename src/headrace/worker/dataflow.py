@@ -23,9 +23,10 @@ from pydantic import JsonValue
 
 from headrace.clock import Clock
 from headrace.connectors.connector import Source
+from headrace.errors import Refused
 from headrace.model.jobs.spec import PipelineSpec, PluginSpec
 from headrace.plugins.row_flow import flows_of, treatment_of
-from headrace.plugins.row_kinds import KindTreatment, RowFlow, joined
+from headrace.plugins.row_kinds import TABLE_COLUMN, KindTreatment, RowFlow, joined
 from headrace.plugins.syntax_tree import Role
 from headrace.protocol.messages import EpochPlan, Restore, Slice
 from headrace.transforms.registry import Transform
@@ -145,6 +146,8 @@ class RowCarrier(Protocol):
     def check(self, frame: DataFrame, columns: Sequence[str], *, title: str) -> None: ...
 
     def keep(self, frame: DataFrame, columns: Sequence[str]) -> DataFrame: ...
+
+    def fresh(self) -> RowCarrier: ...
 
     def hide(self, frame: DataFrame) -> DataFrame: ...
 
@@ -288,16 +291,35 @@ class Dataflow:
     def _carried(
         self, transform: Transform, spec: PluginSpec, inputs: Mapping[str, DataFrame], now_ms: int
     ) -> DataFrame:
-        """What a transform makes of inputs of which one has reserved columns, with these."""
+        """What a transform makes of inputs of which one has reserved columns, with these. Where
+        some say a table, rows of the others get the id of their own."""
         after = self._flows[_table(spec)].columns
         if treatment_of(spec) is KindTreatment.READS:
             come = joined(self._flows[name] for name in inputs).columns
             level = {name: self._level(inputs[name], name, come) for name in inputs}
             return self._carrier.keep(transform(self._session, level, now_ms=now_ms), after)
-        hidden = {name: self._carrier.hide(inputs[name]) for name in inputs}
+        if TABLE_COLUMN not in after:
+            return self._past(transform, spec, inputs, now_ms)
+        spoken = [name for name in inputs if not self._flows[name].is_plain]
+        try:
+            level = {name: self._level(inputs[name], name, after) for name in inputs}
+            return self._past(transform, spec, level, now_ms)
+        except Refused:
+            if len(spoken) == len(inputs):
+                raise
+        # Rows that are all inserted may be merged and looked into while they say nothing.
+        level = {name: self._level(inputs[name], name, after) for name in spoken}
+        return self._past(transform, spec, {**inputs, **level}, now_ms)
+
+    def _past(
+        self, transform: Transform, spec: PluginSpec, inputs: Mapping[str, DataFrame], now_ms: int
+    ) -> DataFrame:
+        """What a transform makes of inputs whose reserved columns it does not see."""
+        carrier, after = self._carrier.fresh(), self._flows[_table(spec)].columns
+        hidden = {name: carrier.hide(inputs[name]) for name in inputs}
         made = transform(self._session, hidden, now_ms=now_ms)
         title, table = f"transform {spec.name}", _table(spec)
-        return self._carrier.carry(made, after, title=title, table=table)
+        return carrier.carry(made, after, title=title, table=table)
 
     def _level(self, frame: DataFrame, table: str, columns: Sequence[str]) -> DataFrame:
         if self._flows[table].columns == tuple(columns):

@@ -247,6 +247,8 @@ def spark_conf(
         "spark.executor.heartbeatInterval": "1s",  # each heartbeat brings the rows written so far
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
+        # JSON with a key twice has its last value there, as in SeaTunnel, and is no broken JSON.
+        "spark.sql.variant.allowDuplicateKeys": "true",
         "spark.sql.extensions": (
             "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
         ),

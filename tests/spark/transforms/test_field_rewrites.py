@@ -159,6 +159,24 @@ def test_groups_fill_fields_and_defaults_stand_in(session: SparkSession) -> None
     ]
 
 
+def test_a_group_that_took_no_part_is_null(session: SparkSession) -> None:
+    texts = ["12", "12-34", "12-", "x\n1 2-3", "a"]
+    given = table(session, [(text,) for text in texts], "t string")
+    options = {
+        "source_field": "t",
+        "regex_pattern": r"(\d+)(-(\d*))?",
+        "output_fields": ["a", "b", "c"],
+        "default_values": ["?", "?", "?"],
+    }
+    assert [tuple(row)[1:] for row in rows(run("RegexExtract", options, given))] == [
+        ("12", None, None),
+        ("12", "-34", "34"),
+        ("12", "-", ""),
+        ("1", None, None),
+        ("?", "?", "?"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("plugin", "options"),
     [

@@ -15,6 +15,7 @@ from headrace.errors import Refused
 from headrace.plugins.schema import read_type
 from headrace.plugins.syntax_tree import from_json
 from headrace.transforms.json_path.descriptor import PathProblem, read_path
+from headrace.worker.warm_session import WarmSpark, task_session
 from tests.spark.transforms.test_fields import run, table
 
 TEXT = """{"data": {"s": "text", "b": true, "i": 42, "d": 3.14, "m": 10.55, "on": "2023-10-29",
@@ -117,6 +118,19 @@ def test_other_fields_than_texts_are_looked_into(session: SparkSession) -> None:
     (row,) = run("JsonPath", {"columns": columns}, frame).collect()
 
     assert list(row) == [value for _, _, value in INSIDE]
+
+
+def test_of_a_key_that_is_there_twice_the_last_value_is_taken(warm: WarmSpark) -> None:
+    with task_session(warm, "twice") as session:
+        frame = table(session, [('{"k": 1, "k": 2}',)], "j string")
+        assert looked_up(frame, column("$.k", dest_type="int")) == [2]
+
+
+@pytest.mark.parametrize("kind", ["int", "double", "decimal(10, 2)"])
+def test_a_truth_is_no_number(session: SparkSession, kind: str) -> None:
+    frame = table(session, [('{"k": true}',), ('{"k": 1}',)], "j string")
+    given = column("$.k", dest_type=kind, column_error_handle_way="SKIP")
+    assert looked_up(frame, given) == [None, 1]
 
 
 BAD = ['{"k": 1}', '{"other": 1}', "no json", '{"k": "word"}', None, '{"k": null}']

@@ -328,6 +328,22 @@ def test_the_kind_becomes_a_field_and_every_row_an_insert(session: SparkSession)
     assert rows(frame) == sorted(CHANGES)
 
 
+def test_kinds_that_were_ended_do_not_come_back_in_a_later_transform(
+    session: SparkSession,
+) -> None:
+    frame = made(
+        session,
+        sql("select * from changes", output="copied"),
+        "RowKindExtractor { plugin_input = [copied], plugin_output = log, custom_field_name = k }",
+        sql(
+            "select id, k from log union all select id, name from changes where id = 99",
+            "log",
+            "changes",
+        ),
+    )
+    assert rows(frame) == sorted((number, kind, "+I") for number, _, kind in CHANGES)
+
+
 def test_the_kind_is_written_out_under_another_name(session: SparkSession) -> None:
     frame = made(
         session,
@@ -391,11 +407,25 @@ def test_the_table_of_a_row_goes_along_with_its_kind(session: SparkSession) -> N
 
     assert found.columns == ["x", KIND_COLUMN, TABLE_COLUMN]
     assert rows(found) == sorted(
-        [(3, "+I", "db.one"), (4, "-D", "db.two"), *((n, k, "made") for n, _, k in CHANGES)]
+        [(3, "+I", "db.one"), (4, "-D", "db.two"), *((n, k, "changes") for n, _, k in CHANGES)]
     )
     assert last.columns == ["x", TABLE_COLUMN, "row_kind"]
     with pytest.raises(Refused, match="transform Sql-1 would lose the kind or the table of rows"):
         dataflow(session, job(TABLES, sql("select count(*) as n from many", "many")))[0].empty()
+
+
+@pytest.mark.req("E8")
+def test_rows_that_say_no_table_get_the_id_of_their_own(session: SparkSession) -> None:
+    both = "Copy { plugin_input = [many, one], plugin_output = made, fields = { z = id } }"
+    only_id = sql("select id from plain", "plain", output="one")
+    counted = "select id from many union all select cast(count(*) as int) from plain"
+    for transforms, table in (([only_id, both], "one"), ([sql(counted, "many", "plain")], "made")):
+        flow, plan = dataflow(session, job(TABLES, INSERTED, *transforms))
+        with flow.frames_of(plan) as frames:
+            found = [(row["id"], row[TABLE_COLUMN]) for row in frames["made"].collect()]
+        said = [(1, "db.one"), (2, "db.one"), (3, "db.two")]
+        told = [(2, table), (3, table)] if table == "one" else [(2, table)]
+        assert sorted(found) == sorted([*said, *told])
 
 
 def test_where_all_rows_are_inserted_the_plan_is_that_of_the_transforms_alone(

@@ -143,6 +143,16 @@ def test_a_column_without_a_name_is_called_by_its_text(table: DataFrame) -> None
     assert run(table, query).columns == ["concat(name, i)", "day_of_week(at) + 1", "x", "i"]
 
 
+def test_a_sum_is_cast_as_a_whole(table: DataFrame) -> None:
+    query = "select cast(hms - 9 as time) as x, cast(cast(ymd + 1 as date) as string) as y from t"
+    assert values(run(table, query, "ZETA")) == [("23:51:00", "2023-06-26")]
+
+
+def values(frame: DataFrame) -> list[tuple[Any, ...]]:
+    found: list[Any] = frame.collect()
+    return [tuple(row) for row in found]
+
+
 def test_types_of_nested_calls_are_found_in_their_own_scope(table: DataFrame) -> None:
     query = "select x from (select trunc(abs(d), 1) as x, trunc(day, 'MM') as y from t) as s"
     assert [tuple(row) for row in run(table, query).collect()] == [(120.7,)]

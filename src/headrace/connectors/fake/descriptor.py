@@ -213,7 +213,8 @@ def read_tables(node: Node, note: Note = ignore_note) -> Mapping[str, ResolvedOp
     if not node.items:
         raise Problem(node.place, "tables_configs names no table")
     tables: dict[str, ResolvedOptions] = {}
-    types: dict[str, tuple[str, ColumnType]] = {}  # by column: the first table that has it
+    # By column, in lower case, since Spark takes such names for one: the first that has it.
+    types: dict[str, tuple[str | None, str, ColumnType]] = {}
     for item in node.items:
         table = _read_table(item, note)
         schema = table.schema("schema")
@@ -222,15 +223,27 @@ def read_tables(node: Node, note: Note = ignore_note) -> Mapping[str, ResolvedOp
         if schema.table in tables:
             raise Problem(item.place, f"there are two tables {schema.table!r}")
         tables[schema.table] = table
-        for column in schema.columns:
-            first, kind = types.setdefault(column.name, (schema.table, column.type))
-            if kind != column.type:
-                raise Problem(
-                    item.place,
-                    f"column {column.name!r} of table {schema.table!r} is of another type than "
-                    f"that of {first!r}; write a FakeSource block for each",
-                )
+        _check_columns(item, schema, types)
     return tables
+
+
+_BLOCKS = "write a FakeSource block for each"
+
+
+def _check_columns(
+    item: Node, schema: TableSchema, types: dict[str, tuple[str | None, str, ColumnType]]
+) -> None:
+    """Raise `Problem` unless columns of a name are alike in all tables; adds those of this one."""
+    for column in schema.columns:
+        here = (schema.table, column.name, column.type)
+        first, name, kind = types.setdefault(column.name.lower(), here)
+        said = f"column {column.name!r} of table {schema.table!r} is"
+        if name != column.name:
+            raise Problem(
+                item.place, f"{said} {name!r} in {first!r}; write both alike, or {_BLOCKS}"
+            )
+        if kind != column.type:
+            raise Problem(item.place, f"{said} of another type than that of {first!r}; {_BLOCKS}")
 
 
 def _read_table(node: Node, note: Note) -> ResolvedOptions:

@@ -132,7 +132,7 @@ class RegexExtractTransform(FrameTransform):
         text = field(options.field).cast("string")
         matches = f.coalesce(f.rlike(text, f.lit(options.pattern)), f.lit(False))  # noqa: FBT003
         made = {
-            name: f.when(matches, f.regexp_extract(text, options.pattern, group)).otherwise(
+            name: f.when(matches, _group(text, options.pattern, group)).otherwise(
                 f.lit(default).cast("string")
             )
             for group, (name, default) in enumerate(
@@ -140,3 +140,12 @@ class RegexExtractTransform(FrameTransform):
             )
         }
         return with_fields(frame, made)
+
+
+def _group(text: Column, pattern: str, group: int) -> Column:
+    """The group of the first match; null when it took no part in it, for which Spark gives an empty
+    text. In Java a reference back to such a group matches nothing, so it is looked for from the
+    first match on, whose place is kept by (?>…)."""
+    found = f.regexp_extract(text, pattern, group)
+    took_part = rf"\A(?>(?s:.*?)(?={pattern}))(?s:.*?)\{group}"
+    return f.when((found != "") | f.rlike(text, f.lit(took_part)), found)

@@ -33,6 +33,7 @@ from headrace.transforms.frames import (
 from headrace.transforms.json_path.descriptor import JsonColumn, JsonPathOptions
 
 _WITH_NULLS = {"ignoreNullFields": "false"}
+_NUMBERS = frozenset({"tinyint", "smallint", "int", "bigint", "float", "double"})
 _DDL = {  # Spark's names of SeaTunnel's types, where they differ
     "bytes": "string",  # base64 in JSON
     "time": "string",
@@ -87,6 +88,9 @@ class JsonPathTransform(FrameTransform):
             # Items without such a part are passed over, as in SeaTunnel.
             found = f.try_parse_json(f.to_json(f.filter(inner, lambda item: item.isNotNull())))
         value = f.try_variant_get(found, "$", _ddl(column.type))
+        if isinstance(column.type, DecimalType) or _ddl(column.type) in _NUMBERS:
+            # Spark reads true as 1.
+            value = f.when(f.schema_of_variant(found) != "BOOLEAN", value)
         if column.type == PlainType("bytes"):
             value = f.try_to_binary(value, f.lit("base64"))
         is_null = f.coalesce(f.is_variant_null(found), f.lit(False))  # noqa: FBT003

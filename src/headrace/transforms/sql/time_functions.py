@@ -225,7 +225,7 @@ def _to_day(view: CallView, _: str) -> Meaning:
     (value,) = view.args
     if view.kind(0) != "int":
         return same(whole=view.whole)
-    parts = f"{value} div 10000, {value} div 100 % 100, {value} % 100"
+    parts = f"({value}) div 10000, ({value}) div 100 % 100, ({value}) % 100"
     return only_zeta(lambda: f"make_date({parts})")
 
 
@@ -233,7 +233,7 @@ def _to_time(view: CallView, _: str) -> Meaning:
     """A time of day, which is a text here: Spark has no type for it that sinks take."""
     (value,) = view.args
     if view.kind(0) == "int":
-        parts = f"{value} div 10000, {value} div 100 % 100, {value} % 100"
+        parts = f"({value}) div 10000, ({value}) div 100 % 100, ({value}) % 100"
         return only_zeta(lambda: f"format_string('%02d:%02d:%02d', {parts})")
     if view.is_time(0):
         return only_zeta(lambda: f"date_format({value}, 'HH:mm:ss')")
