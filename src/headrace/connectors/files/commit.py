@@ -14,7 +14,8 @@ Epoch 0 opens the folder: it deletes the files that are there, once. `survey` li
 manifest of epoch 0 names files to delete instead of files to move. The one step that counts is
 again its exclusive creation, and anyone may replay its deletes. A zombie that wakes after epoch 1
 was committed finds the manifest, and can delete only what it names, which is gone already: no later
-epoch gives a file one of these names (places.py).
+epoch gives a file one of these names (places.py). Only a binary copy may; it is told from the file
+of before by its size and time, and is lost if it comes between that look and the deletion.
 
 Of an ended job the manifests go last, since only a manifest says that a token is spent, and which
 renames are still to be done. A committer that wakes afterwards finds what it staged gone, and is
