@@ -11,7 +11,7 @@ from headrace.transforms.sql.meanings import (
     Meaning,
     NotExpressible,
     clash,
-    compared,
+    fails,
     only_spark,
     only_zeta,
     same,
@@ -246,12 +246,16 @@ def _to_decimal(view: CallView, name: str) -> Meaning:
     if view.kind(0) not in {"string", "float", "double"} and not view.kind(0).startswith("decimal"):
         return same(whole=view.whole)
     scale = int(name.rstrip(") ").rpartition(",")[2]) if "," in name else 0
-    exact = f"cast(cast({value} as string) as decimal(38, {min(scale + 12, 38)}))"
-    return compared(
-        view,
-        lambda: f"cast(ceil({exact}, {scale}) as {name})",
-        "SeaTunnel rounds up, and Spark to the nearest",
-    )
+    exact = f"cast({value} as string) as decimal(38, {min(scale + 12, 38)})"
+    differs = "SeaTunnel rounds up, and Spark to the nearest"
+
+    def agreed() -> str:
+        # A number too large to have its digits compared has none behind the point that count.
+        up = f"try_cast(ceil(try_cast({exact}), {scale}) as {name})"
+        fails_ = fails(view.name, differs)
+        return f"if(coalesce(({up}) = ({view.whole}), true), {view.whole}, {fails_})"
+
+    return clash(lambda: f"cast(ceil(cast({exact}), {scale}) as {name})", differs, agreed=agreed)
 
 
 _CASTS: dict[str, Callable[[CallView, str], Meaning]] = {
