@@ -154,10 +154,20 @@ def values(frame: DataFrame) -> list[tuple[Any, ...]]:
     return [tuple(row) for row in found]
 
 
-def test_types_of_a_column_are_asked_for_once_it_is_known(table: DataFrame) -> None:
-    query = "select trunc(l) as x, cast(x as timestamp) as at from t"
-    direct = "select trunc(l) as x, cast(trunc(l) as timestamp) as at from t"
-    assert values(run(table, query)) == values(run(table, direct))
+@pytest.mark.parametrize("made", ["x", "coalesce(x, 1)"])
+@pytest.mark.parametrize(
+    "query",
+    ["trunc(l) as x, {} from t", "trunc(l) x, {} from t", "{} from (select trunc(l) x from t)"],
+)
+def test_types_of_a_column_are_asked_for_once_it_is_known(
+    table: DataFrame, query: str, made: str
+) -> None:
+    asked = run(table, f"select {query.format(f'cast({made} as timestamp) as y')}", "ZETA")
+    direct = run(table, "select cast(trunc(l) as timestamp) as y from t", "ZETA")
+    assert values(asked.select("y")) == values(direct)
+
+
+def test_types_of_nulls_are_known_where_they_are_written(table: DataFrame) -> None:
     assert values(run(table, "select concat(null, name) as x from t", "ZETA")) == [("Joy Ding",)]
     with pytest.raises(Refused, match=r"types of .* can't be found; cast its arguments"):
         run(table, "select concat(n, name), concat(n, n) from (select null as n, name from t)")

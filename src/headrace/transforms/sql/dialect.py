@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from headrace.transforms.sql.descriptor import Engine
 from headrace.transforms.sql.functions import RULES, SAME, has_fitting_count
@@ -250,6 +251,7 @@ class _Walk:
 
 
 def _rewritten(parts: Sequence[SqlPart], walk: _Walk, types_of: TypesOf) -> str:
+    made = _made_names(parts)
     for _ in range(ROUNDS_MAX):
         walk.open = False
         text = walk.query(parts)
@@ -257,13 +259,13 @@ def _rewritten(parts: Sequence[SqlPart], walk: _Walk, types_of: TypesOf) -> str:
             raise NotExpressible(f"the query grows beyond {QUERY_CHARACTERS_MAX} characters")
         if not walk.open:
             return text
-        _learn(walk, types_of(text))
+        _learn(walk, types_of(text), made)
     raise NotExpressible(f"functions are nested deeper than {ROUNDS_MAX} levels")
 
 
-def _learn(walk: _Walk, found: Mapping[int, Sequence[str]]) -> None:
-    """Keep the types that are sure. One that holds void may be that of a column that is a probe
-    itself, for which is asked again once that one is known."""
+def _learn(walk: _Walk, found: Mapping[int, Sequence[str]], made: frozenset[str]) -> None:
+    """Keep the types that are sure: first those of calls that name no column which is made in the
+    query. Such a column may be a probe itself, of type void, until that one is known."""
     open_ = {whole: number for whole, number in walk.asked.items() if whole not in walk.known}
     if unknown := [whole for whole, number in open_.items() if number not in found]:
         raise NotExpressible(_no_types(unknown[0]))
@@ -272,12 +274,25 @@ def _learn(walk: _Walk, found: Mapping[int, Sequence[str]]) -> None:
         for whole, number in open_.items()
         if not any(map(_VOID.search, found[number]))
     }
+    sure = {whole: kinds for whole, kinds in sure.items() if _words(whole).isdisjoint(made)} or sure
     if not sure:  # nothing is left to wait for but nulls as they are written
         only = len(open_) == 1
         sure = {whole: found[at] for whole, at in open_.items() if only or _NULL.search(whole)}
     if not sure:
         raise NotExpressible(_no_types(next(iter(open_), "the query's calls")))
     walk.known |= sure
+
+
+def _made_names(parts: Sequence[SqlPart]) -> frozenset[str]:
+    """Names that the query gives to something, in lower case, and maybe other words."""
+    tokens = [token for token in flat(parts) if token.kind != "space"]
+    pairs = pairwise(tokens)
+    named = [two.text for one, two in pairs if one.word == "as" or one.text == ")"]
+    return frozenset[str]().union(*map(_words, named))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text.lower()))
 
 
 def _no_types(whole: str) -> str:
