@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -151,6 +152,87 @@ def test_a_sum_is_cast_as_a_whole(table: DataFrame) -> None:
 def values(frame: DataFrame) -> list[tuple[Any, ...]]:
     found: list[Any] = frame.collect()
     return [tuple(row) for row in found]
+
+
+@pytest.mark.parametrize("made", ["x", "coalesce(x, 1)"])
+@pytest.mark.parametrize(
+    "query",
+    ["trunc(l) as x, {} from t", "trunc(l) x, {} from t", "{} from (select trunc(l) x from t)"],
+)
+def test_types_of_a_column_are_asked_for_once_it_is_known(
+    table: DataFrame, query: str, made: str
+) -> None:
+    asked = run(table, f"select {query.format(f'cast({made} as timestamp) as y')}", "ZETA")
+    direct = run(table, "select cast(trunc(l) as timestamp) as y from t", "ZETA")
+    assert values(asked.select("y")) == values(direct)
+
+
+def test_types_of_nulls_are_known_where_they_are_written(table: DataFrame) -> None:
+    assert values(run(table, "select concat(null, name) as x from t", "ZETA")) == [("Joy Ding",)]
+    with pytest.raises(Refused, match=r"types of .* can't be found; cast its arguments"):
+        run(table, "select concat(n, name), concat(n, n) from (select null as n, name from t)")
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "concat(name,i)",
+        "concat(name,i) is null",
+        "concat(name,i) like 'J%'",
+        "concat(name, i) between 'A' and name",
+        "split(name,' ')[0]",
+        "concat(name,i) -- both",
+        "concat(name,i) c",
+    ],
+)
+def test_columns_are_called_as_spark_calls_them(table: DataFrame, column: str) -> None:
+    query = f"select {column}\n, i from t"
+    assert run(table, query).columns == run(table, query, "SPARK").columns
+
+
+@pytest.mark.parametrize("column", ["to_char(i) is null", "split(to_char(i),' ')[0]"])
+def test_what_ends_an_expression_is_no_name(table: DataFrame, column: str) -> None:
+    assert run(table, f"select {column}, i from t").columns == [column, "i"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["concat(name -- both\n, i)", "concat -- both\n (name, i)", "concat /* a */ /* b */ (name, i)"],
+)
+def test_comments_hide_nothing(table: DataFrame, call: str) -> None:
+    query = f"select {call} as x from t -- all"
+    assert values(run(table, query)) == [("Joy Ding13",)]
+    assert "concat_ws" in text_of(table, query, Engine.ZETA)
+
+
+@pytest.mark.parametrize("engine", [None, "ZETA"])
+@pytest.mark.parametrize("call", ["aes_encrypt(name, 'k')", "aes_encrypt(name, 'k', 'GCM')"])
+def test_random_bytes_are_refused(table: DataFrame, call: str, engine: str | None) -> None:
+    with pytest.raises(Refused, match="AES_ENCRYPT begins with random bytes"):
+        run(table, f"select {call} as x from t", engine)
+
+
+def test_aes_has_two_meanings(table: DataFrame) -> None:
+    with pytest.raises(Refused, match="AES_DECRYPT has two meanings here"):
+        run(table, "select aes_decrypt(name, 'k') as x from t")
+    with pytest.raises(Refused, match="AES_DECRYPT of SeaTunnel is not built; set engine = SPARK"):
+        run(table, "select aes_decrypt(name, 'k') as x from t", "ZETA")
+    key = "'abcdefghijklmnop'"
+    there = f"aes_decrypt(aes_encrypt(name, {key}, 'ECB'), {key}, 'ECB')"
+    assert values(run(table, f"select cast({there} as string) as x from t")) == [("Joy Ding",)]
+
+
+def test_a_trim_does_not_turn_the_query_to_seatunnel(table: DataFrame) -> None:
+    with pytest.raises(AmbiguousSql, match="TRIM has two meanings here"):
+        text_of(table, "select trim(name, 'J'), datediff(at, later) from t")
+
+
+def test_both_engines_agree_about_empty_texts_and_large_numbers(table: DataFrame) -> None:
+    assert values(run(table, "select split('', ',') as x from t")) == [([""],)]
+    (large,) = values(run(table, "select cast(1e30D as decimal(38, 2)) as x from t"))
+    assert large[0] == Decimal(10) ** 30
+    with pytest.raises(PySparkException, match="CAST has two meanings here"):
+        run(table, "select cast(-d as decimal(10, 3)) as x from t").collect()
 
 
 def test_types_of_nested_calls_are_found_in_their_own_scope(table: DataFrame) -> None:

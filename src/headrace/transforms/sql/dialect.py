@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from headrace.transforms.sql.descriptor import Engine
 from headrace.transforms.sql.functions import RULES, SAME, has_fitting_count
@@ -58,7 +59,14 @@ _SPARK_WORDS = (
     ("order", "by"),
     ("select", "distinct"),
 )
+# Words that an expression ends with, and those before its last operand.
+_LAST_WORDS = frozenset({"end", "null", "true", "false", "unknown"})
+_OPERATORS = frozenset(
+    {"and", "or", "not", "is", "like", "ilike", "rlike", "regexp", "between", "div", "escape"}
+)
 _BACKSLASH = "SeaTunnel takes a backslash in a text as it is, and Spark escapes by it"
+_VOID = re.compile(r"\bvoid\b(?!:)")  # the type of a null, and no field of that name
+_NULL = re.compile(r"\bnull\b", re.IGNORECASE)
 _POINT = re.compile(r"\d*\.\d*(?:[eE][+-]?\d+)?")
 
 # The types of the arguments of calls, by their numbers in a query that holds `_probe` for each.
@@ -154,7 +162,7 @@ class _Walk:
             written, text = "".join(token.text for token in flat(item)), self.text(item)
             if is_column and text != written and _is_unnamed(item):
                 name = _without_quantifier(written.strip()).replace("`", "``")
-                text = f"{text.rstrip()} AS `{name}`{text[len(text.rstrip()) :]}"
+                text = f"{text.rstrip()}\nAS `{name}`{text[len(text.rstrip()) :]}"
             made += text
         return made
 
@@ -245,6 +253,7 @@ class _Walk:
 
 
 def _rewritten(parts: Sequence[SqlPart], walk: _Walk, types_of: TypesOf) -> str:
+    made = _made_names(parts)
     for _ in range(ROUNDS_MAX):
         walk.open = False
         text = walk.query(parts)
@@ -252,13 +261,44 @@ def _rewritten(parts: Sequence[SqlPart], walk: _Walk, types_of: TypesOf) -> str:
             raise NotExpressible(f"the query grows beyond {QUERY_CHARACTERS_MAX} characters")
         if not walk.open:
             return text
-        found = types_of(text)
-        for whole, number in walk.asked.items():
-            if number in found:
-                walk.known[whole] = found[number]
-            elif whole not in walk.known:
-                raise NotExpressible(f"the types of {whole} can't be found; set engine = SPARK")
+        _learn(walk, types_of(text), made)
     raise NotExpressible(f"functions are nested deeper than {ROUNDS_MAX} levels")
+
+
+def _learn(walk: _Walk, found: Mapping[int, Sequence[str]], made: frozenset[str]) -> None:
+    """Keep the types that are sure: first those of calls that name no column which is made in the
+    query. Such a column may be a probe itself, of type void, until that one is known."""
+    open_ = {whole: number for whole, number in walk.asked.items() if whole not in walk.known}
+    if unknown := [whole for whole, number in open_.items() if number not in found]:
+        raise NotExpressible(_no_types(unknown[0]))
+    sure = {
+        whole: found[number]
+        for whole, number in open_.items()
+        if not any(map(_VOID.search, found[number]))
+    }
+    sure = {whole: kinds for whole, kinds in sure.items() if _words(whole).isdisjoint(made)} or sure
+    if not sure:  # nothing is left to wait for but nulls as they are written
+        only = len(open_) == 1
+        sure = {whole: found[at] for whole, at in open_.items() if only or _NULL.search(whole)}
+    if not sure:
+        raise NotExpressible(_no_types(next(iter(open_), "the query's calls")))
+    walk.known |= sure
+
+
+def _made_names(parts: Sequence[SqlPart]) -> frozenset[str]:
+    """Names that the query gives to something, in lower case, and maybe other words."""
+    tokens = [token for token in flat(parts) if token.kind != "space"]
+    pairs = pairwise(tokens)
+    named = [two.text for one, two in pairs if one.word == "as" or one.text == ")"]
+    return frozenset[str]().union(*map(_words, named))
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text.lower()))
+
+
+def _no_types(whole: str) -> str:
+    return f"the types of {whole} can't be found; cast its arguments, or set engine = SPARK"
 
 
 def _select_items(parts: Sequence[SqlPart]) -> list[tuple[list[SqlPart], bool]]:
@@ -280,11 +320,13 @@ def _is_unnamed(item: Sequence[SqlPart]) -> bool:
     """Whether a column has no name of its own: it ends with a call, a parenthesis or an operand."""
     inner = significant(item)
     last = inner[-1]
-    if isinstance(last, SqlCall) or last.text == ")" or last.word == "end":
+    if isinstance(last, SqlCall) or last.text in {")", "]"} or last.kind in {"text", "number"}:
         return True
     before = inner[-2] if len(inner) > 1 else None
-    return before is None or (
-        isinstance(before, SqlToken) and before.kind == "symbol" and before.text != ")"
+    if before is None or last.word in _LAST_WORDS:
+        return not (isinstance(before, SqlToken) and before.word == "as")
+    return isinstance(before, SqlToken) and (
+        before.word in _OPERATORS or (before.kind == "symbol" and before.text not in {")", "]"})
     )
 
 

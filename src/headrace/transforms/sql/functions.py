@@ -122,8 +122,8 @@ def _trimmed(side: str) -> Callable[[CallView], Meaning]:
         def zeta() -> str:
             return f"trim({side} {character} from {text})"
 
-        if (first is None) != (second is None):  # the one in quotes is what is taken off
-            return only_spark() if second is None else only_zeta(zeta)
+        if first is not None and second is None:  # what is in quotes is what is taken off
+            return only_spark()
         return clash(zeta, "SeaTunnel takes the second text off the first, Spark the first")
 
     return rule
@@ -181,11 +181,16 @@ def _split(view: CallView) -> Meaning:
     text, separator = view.args
     parts = f"split(nullif({text}, ''), {separator})"
     later = "exists(slice(parts, at + 1, size(parts)), one -> one <> '')"
-    return compared(
-        view,
-        lambda: f"transform(array({parts}), parts -> filter(parts, (part, at) -> {later}))[0]",
-        "SeaTunnel leaves empty parts at the end out, and Spark keeps them",
-    )
+    differs = "SeaTunnel leaves empty parts at the end out, and Spark keeps them"
+
+    def zeta() -> str:
+        return f"transform(array({parts}), parts -> filter(parts, (part, at) -> {later}))[0]"
+
+    def agreed() -> str:
+        is_same = f"{text} = '' or ({zeta()}) <=> ({view.whole})"
+        return f"if({is_same}, {view.whole}, {fails(view.name, differs)})"
+
+    return clash(zeta, differs, agreed=agreed)
 
 
 def _substring(view: CallView) -> Meaning:
@@ -279,6 +284,22 @@ def _multi_if(view: CallView) -> Meaning:
     return only_zeta(lambda: f"case {' '.join(whens)} else {last} end")
 
 
+def _aes(view: CallView) -> Meaning:
+    mode = (view.literals[2] or "").upper() if len(view.args) > 2 else ""
+    if view.name == "AES_ENCRYPT" and len(view.args) < 5 and mode != "ECB":
+        raise NotExpressible(
+            "AES_ENCRYPT begins with random bytes here, so that rows which are computed again "
+            "would be others; name the mode 'ECB', or bytes to begin with as the fifth argument"
+        )
+    if len(view.args) > 2:
+        return only_spark()
+
+    def zeta() -> str:
+        raise NotExpressible(f"{view.name} of SeaTunnel is not built; set engine = SPARK")
+
+    return clash(zeta, "the engines encrypt in different modes")
+
+
 def _refused(why: str) -> Callable[[CallView], Meaning]:
     def rule(view: CallView) -> Meaning:
         def zeta() -> str:
@@ -289,7 +310,7 @@ def _refused(why: str) -> Callable[[CallView], Meaning]:
     return rule
 
 
-_DES = "is not built: Spark has no DES, which is broken anyway; use AES_ENCRYPT and AES_DECRYPT"
+_DES = "is not built: Spark has no DES, which is broken anyway; use a transform of your own"
 
 RULES: dict[str, Callable[[CallView], Meaning]] = {
     "ascii": _ascii,
@@ -332,6 +353,8 @@ RULES: dict[str, Callable[[CallView], Meaning]] = {
     "trim_scale": _trim_scale,
     "multi_if": _multi_if,
     "murmur64": _refused("is not built: Spark has no such hash; use XXHASH64 or MD5"),
+    "aes_encrypt": _aes,
+    "aes_decrypt": _aes,
     "des_encrypt": _refused(_DES),
     "des_decrypt": _refused(_DES),
     **TIME_RULES,

@@ -14,7 +14,7 @@ NESTING_MAX = 200  # parentheses within each other
 
 _TOKEN = re.compile(
     r"""
-      (?P<space> \s+ | --[^\n]* | /\*.*?\*/ )
+      (?P<space> \s+ | --(?:\\\n|[^\r\n])* | /\*.*?\*/ )
     | (?P<raw> [rR](?:'[^']*'|"[^"]*") )
     | (?P<text> '(?:[^'\\]|\\.|'')*' )
     | (?P<quoted> "(?:[^"\\]|\\.|"")*" | `(?:[^`]|``)*` )
@@ -54,8 +54,12 @@ class TooDeep(ValueError):
 
 
 def parse(query: str) -> tuple[SqlPart, ...]:
-    """The parts of a query; put together again by `flat`, they are the query. Raises `TooDeep`."""
-    tokens = [SqlToken(str(found.lastgroup), found[0]) for found in _TOKEN.finditer(query)]
+    """The parts of a query; put together again by `flat`, they are the query, without comments that
+    go to the end of a line: what is written behind one would belong to it. Raises `TooDeep`."""
+    tokens = [
+        SqlToken(str(found.lastgroup), " " if found[0].startswith("--") else found[0])
+        for found in _TOKEN.finditer(query)
+    ]
     parts: list[SqlPart] = []
     at = 0
     while at < len(tokens):
@@ -123,7 +127,7 @@ def _opens(tokens: Sequence[SqlToken], at: int) -> int | None:
     if tokens[at].kind != "word" or (at > 0 and tokens[at - 1].text == "."):
         return None
     after = at + 1
-    if after < len(tokens) and tokens[after].kind == "space":
+    while after < len(tokens) and tokens[after].kind == "space":
         after += 1
     return after if after < len(tokens) and tokens[after].text == "(" else None
 

@@ -12,7 +12,7 @@ or a longer name. Times are in UTC, as the session is.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -61,7 +61,8 @@ class SqlTransform:
         if not options.query.strip():
             raise Refused(f"transform {name} needs the option 'query', a SELECT statement")
         self.name, self._query, self._engine = name, options.query, options.engine
-        self._translated: dict[str, str] = {}  # by the schemas of the inputs
+        # By the schemas of the inputs: the query, and the names of its columns if Spark knows them.
+        self._translated: dict[str, tuple[str, Sequence[str]]] = {}
 
     def __call__(
         self, session: SparkSession, inputs: Mapping[str, DataFrame], *, now_ms: int
@@ -69,7 +70,7 @@ class SqlTransform:
         for table, frame in inputs.items():
             frame.createOrReplaceTempView(f"`{table}`" if "." in table else table)
         try:
-            translated = self._in_spark_sql(session, inputs, now_ms=now_ms)
+            translated, names = self._in_spark_sql(session, inputs, now_ms=now_ms)
             query = fix_now(translated, now_ms=now_ms)
             frame = self._analyzed(session, query, inputs)
         except (AnalysisException, ParseException) as error:
@@ -80,27 +81,41 @@ class SqlTransform:
             raise self._refused(why)
         if not frame.columns:
             raise self._refused("the query gives no columns; select at least one")
-        return frame
+        renamed = len(names) == len(frame.columns) and [*names] != frame.columns
+        return frame.toDF(*names) if renamed else frame
 
     def _in_spark_sql(
         self, session: SparkSession, inputs: Mapping[str, DataFrame], *, now_ms: int
-    ) -> str:
+    ) -> tuple[str, Sequence[str]]:
         if self._engine is Engine.SPARK:
-            return self._query
+            return self._query, ()
         schemas = "".join(f"{table} {frame.schema.json()}" for table, frame in inputs.items())
         if schemas not in self._translated:
-            self._translated = {
-                schemas: translate(
-                    self._query,
-                    engine=self._engine,
-                    # Some of what gives the time is a word that Spark itself does not know.
-                    types_of=lambda text: types_by_number(
-                        self._analyzed(session, fix_now(text, now_ms=now_ms), inputs),
-                        "headrace",
-                    ),
-                )
-            }
+            translated = translate(
+                self._query,
+                engine=self._engine,
+                # Some of what gives the time is a word that Spark itself does not know.
+                types_of=lambda text: types_by_number(
+                    self._analyzed(session, fix_now(text, now_ms=now_ms), inputs),
+                    "headrace",
+                ),
+            )
+            names: Sequence[str] = ()
+            if self._engine is None and translated != self._query:
+                names = self._names(session, inputs, now_ms=now_ms)
+            self._translated = {schemas: (translated, names)}
         return self._translated[schemas]
+
+    def _names(
+        self, session: SparkSession, inputs: Mapping[str, DataFrame], *, now_ms: int
+    ) -> Sequence[str]:
+        """The columns as Spark calls them in the query as it is written, or none where only
+        SeaTunnel could run that."""
+        query = fix_now(self._query, now_ms=now_ms)
+        try:
+            return self._analyzed(session, query, inputs).columns
+        except AnalysisException:  # the translated query is what counts, and says what is wrong
+            return ()
 
     def _analyzed(
         self, session: SparkSession, query: str, inputs: Mapping[str, DataFrame]
