@@ -6,6 +6,7 @@ that exist.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -15,7 +16,7 @@ from pyspark.sql import types as spark
 from headrace.errors import Refused
 
 
-class FrameTransform:
+class FrameTransform(ABC):
     """A transform of the union of its inputs, row by row: each row goes on."""
 
     has_conditions = False
@@ -30,9 +31,10 @@ class FrameTransform:
     ) -> DataFrame:
         return self.changed(union_of(self.name, inputs))
 
+    @abstractmethod
     def changed(self, frame: DataFrame) -> DataFrame:
         """What it makes of a frame. Raises `Refused` for fields that are missing or don't fit."""
-        raise NotImplementedError
+        ...
 
 
 def union_of(name: str, inputs: Mapping[str, DataFrame]) -> DataFrame:

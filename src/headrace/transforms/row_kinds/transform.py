@@ -6,18 +6,16 @@ tables, the engine has given it to all inputs, and drops what the result need no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from headrace.errors import Refused
 from headrace.plugins.row_kinds import KIND_COLUMN, RowKind
-from headrace.transforms.frames import union_of
+from headrace.transforms.frames import FrameTransform
 from headrace.transforms.row_kinds.descriptor import FilterRowKindOptions, RowKindExtractorOptions
 
 
-class FilterRowKindTransform:
+class FilterRowKindTransform(FrameTransform):
     """Keeps rows of some kinds, with all of their fields."""
 
     has_conditions = True
@@ -25,35 +23,19 @@ class FilterRowKindTransform:
     def __init__(self, name: str, options: FilterRowKindOptions, setting: object) -> None:  # noqa: ARG002
         self.name, self._kept = name, options.kept
 
-    def __call__(
-        self,
-        session: SparkSession,  # noqa: ARG002
-        inputs: Mapping[str, DataFrame],
-        *,
-        now_ms: int,  # noqa: ARG002
-    ) -> DataFrame:
-        frame = union_of(self.name, inputs)
+    def changed(self, frame: DataFrame) -> DataFrame:
         if KIND_COLUMN in frame.columns:
             return frame.where(f.col(KIND_COLUMN).isin([kind.value for kind in self._kept]))
         return frame if RowKind.INSERT in self._kept else frame.where(f.lit(col=False))
 
 
-class RowKindExtractorTransform:
+class RowKindExtractorTransform(FrameTransform):
     """Appends a field with the kind of each row."""
-
-    has_conditions = False
 
     def __init__(self, name: str, options: RowKindExtractorOptions, setting: object) -> None:  # noqa: ARG002
         self.name, self._options = name, options
 
-    def __call__(
-        self,
-        session: SparkSession,  # noqa: ARG002
-        inputs: Mapping[str, DataFrame],
-        *,
-        now_ms: int,  # noqa: ARG002
-    ) -> DataFrame:
-        frame = union_of(self.name, inputs)
+    def changed(self, frame: DataFrame) -> DataFrame:
         field = self._options.field
         if field.lower() in (name.lower() for name in frame.columns):
             raise Refused(
