@@ -84,6 +84,8 @@ def test_a_merge_key_takes_over_what_is_not_written() -> None:
     [
         ("env:\n  a: 1\n  a: 2\n", "3:3", "the key 'a' stands in line 2 already"),
         ("env: !!python/object:os.system x", "1:6", "a text that begins with '!' is a tag"),
+        ('env: {a: "\\U00110000"}', "1:1", "an escape in a text names no character"),
+        ("env: {a: *hunter2}", "1:10", "this alias, *NAME, names nothing"),
         ("env: {a: 1\nb: 2\n", "2:2", "a flow mapping that begins in line 1, column 6"),
         ("env: [1, 2\n", "2:1", "a flow sequence that begins in line 1, column 6"),
         ('env: "x\n', "2:1", "a quoted scalar that begins in line 1, column 6"),
