@@ -143,10 +143,10 @@ class _History:
         # A job that its targets stopped is tried to be settled to the end, in vain.
         stuck_s = 3 * STUCK_S if self._scenario.rewinds else STUCK_S
         while True:
-            limit_s = self._last_fault_s() + stuck_s
+            limit_s = max(self._last_fault_s(), self._blocked_until_s()) + stuck_s
             if self._world.run(until_s=limit_s, done=self._is_over) or self._world.problems:
                 break
-            if self._last_fault_s() + stuck_s <= limit_s:
+            if max(self._last_fault_s(), self._blocked_until_s()) + stuck_s <= limit_s:
                 self._world.problem("nothing_stuck", self._what_is_stuck())
                 break
         if not self._world.problems:
@@ -205,6 +205,14 @@ class _History:
         processes = self._world.processes.values()
         over_s = max(max(p.frozen_until_s, p.cut_until_s, p.storeless_until_s) for p in processes)
         return max(over_s, self._lake.away_until_s)
+
+    def _blocked_until_s(self) -> float:
+        """When the last blocker ends, which people asked for through a node whose clock may have
+        been ahead: it lasts longer by the difference (ADR 28), and nothing is stuck meanwhile."""
+        [(end_ms,)] = self._database.wire.look("SELECT max(expires_at_ms) FROM blockers")
+        if end_ms is None:
+            return 0.0
+        return self._world.now_s + max(0, int(str(end_ms)) - self._leader_ms()) / 1000
 
     def _is_over(self) -> bool:
         if self._looks.open_jobs or len(self._client.accepted) < self._scenario.jobs:

@@ -165,6 +165,20 @@ def test_a_process_ends_though_the_clock_of_its_leader_was_set(
 
 
 @pytest.mark.req("L5")
+def test_a_blocker_asked_of_a_node_whose_clock_is_ahead_ends_and_the_process_commits(
+    simulator: Simulator,
+) -> None:
+    """It was found by seed 500638: the blocker lasts longer by what the clock was ahead."""
+    scenario = Scenario(jobs=0, rows=2, tables=1, table_files=8, rewrite_s=2.5, asks=("block",))
+    pause = Fault("pause", "c1", "store committed", 19, 4.0)
+    jump = Fault("jump", "c2", "sync committed, before answer", 10, 225.0)
+    tally = Tally()
+    tally.add(simulator.run(500638, scenario, [pause, jump]))
+    check(simulator, tally)
+    assert tally.landed == 1
+
+
+@pytest.mark.req("L5")
 def test_histories_in_which_nothing_but_clocks_go_wrong_are_clean(simulator: Simulator) -> None:
     tally = run((JUMPS, None, list(JUMP_SEEDS)))
     check(simulator, tally)
